@@ -5,6 +5,7 @@ Every field is shown in the Launchpad with its description and its bound value.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
@@ -53,6 +54,30 @@ def bind_config(model: type[Model], asset: str, values: Mapping[str, Any]) -> Mo
         return model.model_validate(present)
     except ValidationError as error:
         raise DefinitionError(f"{asset}: config {refusal(error, model)}; mend it in YAML or run config") from error
+
+
+def parse_settings(model: type[Model], text: str, mend: str, **defaults: Any) -> Model:
+    """A checked config from JSON, as settings of a blend have it.
+
+    Args:
+        model: of the config.
+        text: an object.
+        mend: what to write, where it is none.
+        defaults: of fields that it leaves out.
+
+    Raises:
+        DefinitionError: it is no object, or a value is refused.
+    """
+    try:
+        stated = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DefinitionError(f"{text:.80} is no JSON: {error}; {mend}") from error
+    if not isinstance(stated, dict):
+        raise DefinitionError(f"{text:.80} is no object; {mend}")
+    try:
+        return model.model_validate({**defaults, **stated})
+    except ValidationError as error:
+        raise DefinitionError(refusal(error, model)) from error
 
 
 def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:

@@ -125,11 +125,6 @@ class TextEncoder:
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
 
-    def bounds(self, text: str) -> tuple[Int64Array, Int64Array]:
-        """(T,) first characters and (T,) characters behind the last of the tokens of a text."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        return character_bounds(text, encoding.offsets, self._normalize)
-
     def fixed_ids(self, file: str) -> str:
         """The ids telling encoders of a tokenizer.json apart (`fixed_texts`)."""
         return fixed_ids(file, lambda texts: [row.ids for row in self._encodings(texts, self._tokenizer.encode_batch)])

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from pydantic import ValidationError
 
 from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.tables.text_encoder import EncodedDocuments
+from dagster_project.exceptions import DefinitionError
 from headrace_features.conversations.child import BATCH, RefusedConversationError, check_rules
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
@@ -49,22 +49,14 @@ class BlendConversations:
         Raises:
             InvalidBlendError: a setting cannot be used, or there is no such template.
         """
+        from dagster_project.run_config import parse_settings
+
         try:
-            stated = json.loads(settings)
-            if not isinstance(stated, dict):
-                raise InvalidBlendError(f"{settings:.80} is no object; {_MEND}")
-            config = ConversationsConfig.model_validate(
-                {"max_tokens": None if whole else window.window_tokens, **stated}
-            )
+            most = None if whole else window.window_tokens
+            config = parse_settings(ConversationsConfig, settings, _MEND, max_tokens=most)
             source = template_in(catalogue, config.template)
             check_rules(config.rules(source, added_tokens(tokenizer)))
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InvalidBlendError(f"{settings:.80} is no JSON: {error}; {_MEND}") from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = "".join(f"{part}: " for part in first["loc"])
-            raise InvalidBlendError(f"{where}{first['msg'].removeprefix('Value error, ')}") from error
-        except SparkJobsError as error:
+        except (DefinitionError, SparkJobsError) as error:
             raise InvalidBlendError(str(error)) from error
         fields = {"version": _VERSION, "end_id": window.end_of_document_id, "source": source}
         return json.dumps({**fields, "settings": config.model_dump(mode="json")}).encode()

@@ -8,29 +8,33 @@ than a row is divided into units that fit.
 
 from __future__ import annotations
 
-import itertools
+import functools
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from blender_service.exceptions import InvalidBlendError, PackedTableError
-from blender_service.tables.text_encoder import DividedDocuments, EncodedDocuments, TextEncoder, Units
+from blender_service.tables.text_encoder import BATCH_CHARACTERS, DividedDocuments, EncodedDocuments, Units
+from dagster_project.exceptions import DefinitionError
 from headrace_features.objectives.config import FimConfig, KindObjectives
 from headrace_features.objectives.cuts import letter_start
 from headrace_features.objectives.fim import NO_NODE, WHOLE, choose, lay_out
-from headrace_features.objectives.layout import Layout, Sentinel, Span
+from headrace_features.objectives.layout import EncodedLayout, LaidOut, Layout, LayoutEncoder, Span, whole
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.tokens.pieces import with_letters, without_prefix
+from spark_jobs.tokens.certificate import Certificate
+from spark_jobs.tokens.pieces import with_letters
 
 if TYPE_CHECKING:
     from headrace.tables.window_facts import WindowFacts
 
 _VERSION: Final = 1
+_MEND: Final = 'give {"fim": {"rate": 0.5}}'
 _SENTINELS: Final = 3
 _SPARE: Final = 8  # tokens that pieces may have more than their text
 _TRIES: Final = 4
@@ -62,14 +66,12 @@ class BlendObjectives:
         Raises:
             InvalidBlendError: a setting cannot be used, or the tokenizer lacks a sentinel.
         """
+        from dagster_project.run_config import parse_settings
+
         try:
-            config = KindObjectives.model_validate(json.loads(settings))
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InvalidBlendError(f'{settings:.80} is no JSON: {error}; give {{"fim": {{"rate": 0.5}}}}') from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = "".join(f"{part}: " for part in first["loc"])
-            raise InvalidBlendError(f"{where}{first['msg'].removeprefix('Value error, ')}") from error
+            config = parse_settings(KindObjectives, settings, _MEND)
+        except DefinitionError as error:
+            raise InvalidBlendError(str(error)) from error
         if config.fim is None or config != KindObjectives(fim=config.fim):
             raise InvalidBlendError("a text blend has fim alone of the objectives; pack a corpus for the others")
         if config.fim.cut == "syntax":
@@ -114,18 +116,36 @@ class OpenedObjectives:
         self._whole, self._window = bool(definition["whole"]), int(definition["window_tokens"])
         self._end = int(definition["end_id"])
         file = with_letters(tokenizer, self._sentinels)
-        self._encoder = TextEncoder(file, self._end)
-        self._inner = TextEncoder(without_prefix(file), self._end)  # for pieces that do not begin a text
+        certificate = Certificate.refused(hashlib.sha256(file.encode()).hexdigest(), "a blend keeps no certificate")
+        self._new_encoder = functools.partial(LayoutEncoder, file, certificate, BATCH_CHARACTERS)
+        self._idle = [self._new_encoder()]
+
+    @contextmanager
+    def _encoder(self) -> Iterator[LayoutEncoder]:
+        """An encoder for this thread; there are as many as threads encode at once."""
+        try:
+            encoder = self._idle.pop()
+        except IndexError:
+            encoder = self._new_encoder()
+        try:
+            yield encoder
+        finally:
+            self._idle.append(encoder)
 
     def divide(self, texts: Sequence[str]) -> DividedDocuments:
         """Divide documents into units that fit into a row whatever becomes of them."""
+        with self._encoder() as encoder:
+            return self._divide(texts, encoder)
+
+    def _divide(self, texts: Sequence[str], encoder: LayoutEncoder) -> DividedDocuments:
         counts, ends, room = list[int](), list[int](), list[int]()
         ids: list[Int32Array] = [np.zeros(0, np.int32)]
-        for text, of_text in zip(texts, self._encode_texts(texts), strict=True):
-            parts = [(len(text), of_text)]
+        plain = encoder.encode([LaidOut(text, whole(text), "") for text in texts])
+        for text, row in zip(texts, plain, strict=True):
+            of_text, parts = row.ids, [(len(text), row.ids)]
             spare = _SENTINELS + _SPARE if len(text) >= self._fim.least else 0
             if len(of_text) + 1 + spare > self._window and not self._whole:
-                parts = self._divided(text, self._window - 1 - spare)
+                parts = _divided(text, row, self._window - 1 - spare, encoder)
             elif len(of_text) + 1 + spare > self._window or not text:
                 spare = 0  # it is a row as it is, or is left out
             counts.append(len(parts))
@@ -139,14 +159,20 @@ class OpenedObjectives:
 
     def encode(self, texts: Sequence[str], names: Sequence[str], units: Units, epoch: int) -> EncodedDocuments:
         """Encode the units of documents, by text and id, as they are in an epoch."""
-        listed = list(_listed(units))
+        listed = _listed(units)
         done: dict[int, tuple[Int32Array, bool]] = {}
         for attempt in range(_TRIES + 1):
-            left = [at for at in range(len(listed)) if at not in done]
-            layouts = [self._layout(texts, names, listed[at], epoch, attempt) for at in left]
-            for at, layout, ids in zip(left, layouts, self._encode_layouts(texts, listed, left, layouts), strict=True):
-                if len(ids) <= listed[at].room or attempt == _TRIES:
-                    done[at] = ids, len(layout) > 1
+            left = [(at, unit) for at, unit in enumerate(listed) if at not in done]
+            rows = [
+                LaidOut(texts[unit.document], self._layout(texts, names, unit, epoch, attempt), "") for _, unit in left
+            ]
+            with self._encoder() as encoder:
+                encoded_rows = encoder.encode(rows)
+            for (at, unit), row in zip(left, encoded_rows, strict=True):
+                is_cut = len(row.layout) > 1
+                ids = np.append(row.ids, [self._end] * (is_cut or unit.is_last)).astype(np.int32)
+                if len(ids) <= unit.room or attempt == _TRIES:
+                    done[at] = ids, is_cut
         encoded = [done[at] for at in range(len(listed))]
         joined = np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in encoded)])
         starts = np.cumsum([0, *(len(ids) for ids, _ in encoded)], dtype=np.int64)
@@ -164,51 +190,25 @@ class OpenedObjectives:
         laid = lay_out(texts[unit.document], unit.span, self._fim, choice, self._sentinels, NO_NODE)
         return (unit.span,) if laid.form == WHOLE else laid.layout
 
-    def _encode_layouts(
-        self, texts: Sequence[str], units: Sequence[_Unit], which: Sequence[int], layouts: Sequence[Layout]
-    ) -> list[Int32Array]:
-        """Ids of each unit, with the end token where it is cut or ends its document."""
-        pieces = [
-            (texts[units[at].document][piece.start : piece.end], piece.start > 0)
-            for at, layout in zip(which, layouts, strict=True)
-            for piece in layout
-            if isinstance(piece, Span)
-        ]
-        of_kind = {
-            goes_on: iter(self._encode_texts([text for text, later in pieces if later == goes_on], goes_on))
-            for goes_on in (False, True)
-        }
-        encoded = (next(of_kind[goes_on]) for _, goes_on in pieces)
-        done = []
-        for at, layout in zip(which, layouts, strict=True):
-            parts = [[piece.token] if isinstance(piece, Sentinel) else next(encoded) for piece in layout]
-            end = [[self._end]] if len(layout) > 1 or units[at].is_last else []
-            done.append(np.concatenate([*parts, *end]).astype(np.int32))
-        return done
 
-    def _encode_texts(self, texts: Sequence[str], goes_on: bool = False) -> list[Int32Array]:
-        """Ids of texts, without end tokens; of the middle of texts, if these go on."""
-        ids, starts = (self._inner if goes_on else self._encoder).encode(texts)
-        return [ids[first : last - 1] for first, last in itertools.pairwise(starts.tolist())]
-
-    def _divided(self, text: str, most: int) -> list[tuple[int, Int32Array]]:
-        """Divide a text between letters, into parts of at most so many tokens: where each ends, and its ids."""
-        starts, _ = self._encoder.bounds(text)
-        parts, begin = list[tuple[int, Int32Array]](), 0
-        while begin < len(text):
-            first, tokens = int(np.searchsorted(starts, begin)), most
-            while True:
-                is_rest = first + tokens >= len(starts)
-                last = len(text) if is_rest else int(starts[first + tokens])
-                end = last if is_rest else letter_start(text, last, begin)
-                end = max(end if end > begin else last, begin + 1)  # inside of a letter that is longer than a row
-                (ids,) = self._encode_texts([text[begin:end]], begin > 0)
-                if len(ids) <= most or tokens == 1:
-                    break
-                tokens = max(1, tokens - (len(ids) - most))
-            parts.append((end, ids))
-            begin = end
-        return parts
+def _divided(text: str, plain: EncodedLayout, most: int, encoder: LayoutEncoder) -> list[tuple[int, Int32Array]]:
+    """Divide a text between letters, into parts of at most so many tokens: where each ends, and its ids."""
+    starts, _ = encoder.characters(text, plain)
+    parts, begin = list[tuple[int, Int32Array]](), 0
+    while begin < len(text):
+        first, tokens = int(np.searchsorted(starts, begin)), most
+        while True:
+            is_rest = first + tokens >= len(starts)
+            last = len(text) if is_rest else int(starts[first + tokens])
+            end = last if is_rest else letter_start(text, last, begin)
+            end = max(end if end > begin else last, begin + 1)  # inside of a letter that is longer than a row
+            (part,) = encoder.encode([LaidOut(text, (Span(begin, end),), "")])
+            if len(part.ids) <= most or tokens == 1:
+                break
+            tokens = max(1, tokens - (len(part.ids) - most))
+        parts.append((end, part.ids))
+        begin = end
+    return parts
 
 
 def _listed(units: Units) -> list[_Unit]:

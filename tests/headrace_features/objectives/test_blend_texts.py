@@ -134,6 +134,8 @@ def test_rows_are_the_same_wherever_a_read_begins(lake: Catalog, documents: dict
     [
         ({"objectives": {"fim": {"cut": "syntax"}}}, "needs the language of each document"),
         ({"objectives": {"fim": {"rte": 1}}}, "rte"),
+        ({"objectives": {"fimm": {}}}, "no such field; did you mean 'fim'"),
+        ({"objectives": "[]"}, "is no object; give"),
         ({"objectives": {}}, "has fim alone"),
         ({"objectives": "{"}, "is no JSON"),
         ({"objectives": {"fim": {"sentinels": {"prefix": "<p>", "middle": "<m>", "suffix": "<s>"}}}}, "no token '<p>'"),

@@ -9,8 +9,8 @@
             losses.flush()      before a state is saved: a kill then loses only steps that are trained again
 
 Losses are added up by segment on their device and copied to the host while the loop goes on; on a CPU the thread that
-sends them adds them up. What is sent again, or trained again, replaces what was there: of a row's segment the last
-commit counts. Steps are sampled by their number, so a run that goes back samples the same ones again.
+sends them adds them up. Of a row's segment the last commit counts, so a step that is sent or trained again replaces its
+former losses. Steps are sampled by their number, so a run that goes back samples the same ones again.
 """
 
 from __future__ import annotations

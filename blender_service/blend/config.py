@@ -90,9 +90,9 @@ class Source(_Frozen):
 
 
 class WindowSpan(_Frozen):
-    """The length of rows from an offset on, and what is left off them."""
+    """Rows of a blend, up to the next span, that have one length and lack the tokens of the same rules."""
 
-    from_offset: Uint64Text = Field(description="first row of this length")
+    from_offset: Uint64Text = Field(description="first of these rows")
     window_tokens: int = Field(ge=2, description="length of a row")
     leave_off: tuple[str, ...] | None = Field(None, description="rules of masks whose tokens are left off")
 
@@ -151,8 +151,7 @@ class BlendConfig(_Frozen):
 
     def window_tokens_at(self, offset: int) -> int:
         """Give the length of the row at an offset."""
-        lengths = [span.window_tokens for span in self.spans if int(span.from_offset) <= max(0, offset)]
-        return lengths[-1]
+        return next(span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
 
     def rows_of(self, tokens: int) -> int:
         """Give how many rows have so many tokens, padding included."""

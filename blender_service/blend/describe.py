@@ -110,7 +110,7 @@ def source_ends(config: BlendConfig, head: Head) -> dict[str, SourceEnd]:
         limit, rows, read = row_limit(part.read_runs, max_epochs.get(name, 0)), part.pin.rows, part.end_row
         limit = turns_limit(limit, config.turn_rows or 1)
         runs_out = end is not None and limit is not None and (read or 0) >= limit
-        if part.pin.unread is not None:  # what is left of the epoch in which rows became longer
+        if part.pin.unread is not None:  # the rest of the epoch in which rows became longer
             unread = 0 if read is None else max(0, part.read_runs[-1].first - read)
         else:
             unread = 0 if read is None or rows is None else rows - distinct_rows(part.read_runs, read)

@@ -1,4 +1,4 @@
-"""Change what rows are from an offset on: their length in a text blend, what is left off them in a packed one.
+"""Updates of rows from an offset on: longer ones in a text blend, without the tokens of some rules in a packed one.
 
     offsets 0 .. 400,000   rows of 2,048 tokens      from 400,000 on   rows of 8,192
 
@@ -109,7 +109,7 @@ def lengthen(
 
 
 def _spans_left_off(parent: BlendConfig, stage: Stage) -> tuple[WindowSpan, ...] | None:
-    """What is left off packed rows of an update and its ancestors, None where it is one thing for all."""
+    """The spans of an update of packed rows by the rules whose tokens they lack; None where no row lacks any."""
     offset = stage.from_offset
     spans = tuple(span for span in parent.spans if int(span.from_offset) < offset) or parent.spans[:1]
     names = tuple(sorted({*stage.leave_off} - {NOTHING})) or None

@@ -119,18 +119,17 @@ def joined(rows: Sequence[TokenRow], end_id: int) -> DocumentTokens:
         rows: of it.
         end_id: of the token that ends a document.
     """
-    end = np.array([end_id], np.int32)
-    ids, starts, layout, counts, total = list[Int32Array](), list[int](), list[Piece](), list[int](), 0
-    for number, row in enumerate(rows):
-        starts.append(total)
+    ids, sizes, layout, counts = list[Int32Array](), list[int](), list[Piece](), list[int]()
+    for number, row in enumerate(rows, start=1):
         ids.append(row.encoded.ids)
+        sizes.append(len(row.encoded.ids))
         layout += row.encoded.layout
         counts += row.encoded.counts.tolist()
-        if number + 1 < len(rows) and has_end(row.laid, False):
-            ids.append(end)
+        if number < len(rows) and has_end(row.laid, False):
+            ids.append(np.array([end_id], np.int32))
+            sizes[-1] += 1
             layout.append(Sentinel(end_id))
             counts.append(1)
-        total = sum(map(len, ids))
     every = np.concatenate([np.zeros(0, np.int32), *ids])
     encoded = EncodedLayout(every, tuple(layout), np.array(counts, np.int64))
-    return DocumentTokens(every, starts[1:], encoded, [row.laid for row in rows])
+    return DocumentTokens(every, np.cumsum(sizes[:-1], dtype=np.int64).tolist(), encoded, [row.laid for row in rows])

@@ -100,16 +100,19 @@ def searched(batch: pa.RecordBatch) -> list[MaskedText]:
     documents = [MaskedText(*values) for values in zip(*(batch[name].to_pylist() for name in names), strict=True)]
     if "edits" not in batch.schema.names:
         return documents
-    edits = zip(documents, batch["edits"].to_pylist(), batch["cut_edits"].to_pylist(), strict=True)
-    return [one._replace(placeholders=placeholders_of(one.text, made or (), cuts)) for one, made, cuts in edits]
+    edited = zip(documents, batch["edits"].to_pylist(), batch["cut_edits"].to_pylist(), strict=True)
+    return [
+        document._replace(placeholders=placeholders_of(document.text, edits or (), cuts))
+        for document, edits, cuts in edited
+    ]
 
 
 def mask_columns(masked: Sequence[Masked]) -> tuple[pa.ListArray, pa.ListArray]:
     """The columns `mask_rule` and `masked` of documents."""
-    offsets = np.cumsum([0, *(len(one.rules) for one in masked)]).astype(np.int32)
-    rules = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate([one.rules for one in masked])))
-    flat = np.concatenate([one.spans for one in masked]).astype(np.int32)
-    bounds = np.cumsum([0, *(len(one.spans) for one in masked)]).astype(np.int32)
+    offsets = np.cumsum([0, *(len(each.rules) for each in masked)]).astype(np.int32)
+    rules = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate([each.rules for each in masked])))
+    flat = np.concatenate([each.spans for each in masked]).astype(np.int32)
+    bounds = np.cumsum([0, *(len(each.spans) for each in masked)]).astype(np.int32)
     spans = pa.StructArray.from_arrays([pa.array(column) for column in flat.T], fields=[*SPAN])
     return rules, pa.ListArray.from_arrays(pa.array(bounds), spans)
 

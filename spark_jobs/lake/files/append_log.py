@@ -6,7 +6,6 @@ files are merged and old snapshots removed beside that; the lease is then taken 
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -89,7 +88,7 @@ class AppendLog:
 
     def keep_few(self) -> None:
         """Merge small files and remove old snapshots. Tags keep theirs, so what blends pin is served on."""
-        merge(self._catalogue, self.name, functools.partial(self.quiet_lease))
+        merge(self._catalogue, self.name, self.quiet_lease)
         with self.quiet_lease():
             expire_surplus(self._catalogue, self.load(), KEPT_SNAPSHOTS, KEPT_SECONDS)
 

@@ -38,12 +38,14 @@ class TableParts(NamedTuple):
         window: (S,) window of each segment.
         keys: (S, 2) its document.
         tokens: (S,) its tokens.
+        table: UUID and generation of the table.
     """
 
     reads: Int64Array
     window: Int64Array
     keys: Keys
     tokens: Int64Array
+    table: tuple[str, str] = ("", "")
 
 
 def blend_parts(blender: Blender, blend_id: str, end: int | None, first: int = 0) -> list[TableParts]:
@@ -72,7 +74,8 @@ def blend_parts(blender: Blender, blend_id: str, end: int | None, first: int = 0
     rows, order = blender.source_rows(blend_id), blender.order(blend_id)
     for name, pin in head.pins().items():
         by_table.setdefault((pin.table_uuid, pin.generation), []).append(rows[name])
-    return [parts for sources in by_table.values() if (parts := _table_parts(order, (first, end), sources))]
+    counted = {table: _table_parts(order, (first, end), sources) for table, sources in by_table.items()}
+    return [parts._replace(table=table) for table, parts in counted.items() if parts is not None]
 
 
 def _table_parts(order: BlendOrder, rows: tuple[int, int], sources: Sequence[SourceRows]) -> TableParts | None:

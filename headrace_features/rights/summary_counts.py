@@ -163,13 +163,14 @@ def in_rows(blender: Blender, rows: Rows) -> DocumentTokens:
     keys, epochs, tokens = [_NO_KEYS], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     reader, at = blender.open(rows.blend_id, rows.first), rows.first
     while at < end:
+        before = at
         for batch in reader.read(at, min(_ROWS, end - at), wait_seconds=1):
             keys.append(keys_of(pa.array(batch.doc_ids, pa.string())))
             epochs.append(np.repeat(batch.epochs, batch.segment_counts))
             tokens.append(np.asarray(batch.segment_token_counts, np.int64))
             at += batch.rows
-            if not batch.rows:
-                raise CommandError(f"blend {rows.blend_id[:12]} ends at row {at}; give an offset up to that")
+        if at == before:
+            raise CommandError(f"blend {rows.blend_id[:12]} has no row {at} yet; give an offset up to that")
     every, epoch, count_of = np.concatenate(keys), np.concatenate(epochs).astype(np.int64), np.concatenate(tokens)
     numbers, first = number_keys(every)
     by_epoch = np.zeros((first.size, int(epoch.max(initial=0)) + 1), np.int64)

@@ -12,19 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec, TextSpec
 from blender_service.blend.store import open_store
 from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
 from dagster_project.inspect.documents.blend_rows import inspect_rows
 from headrace_features.rights.summary import Summary, build, size_range
-from headrace_features.rights.summary_counts import Counts, Rows, blend_counts, run_rows
+from headrace_features.rights.summary_counts import Counts, Rows, blend_counts, in_rows, run_rows
 from headrace_features.rights.summary_facts import DatasetFacts, Named, SummaryFacts, read_facts
 from headrace_features.rights.summary_writing import write
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
+from tests.blender_service.test_texts import put_texts
 
 DATASETS = ("web", "books", "deals", "bought", "chats", "twins", "notes")
 DOMAINS = 40
@@ -261,3 +263,41 @@ def test_a_million_rows_count_as_they_read(tmp_path: Path) -> None:
     for row in counts.documents.to_pylist():
         counted[row["domain"]] += row["tokens_read"]
     assert counted == domains
+
+
+def test_rows_of_texts_are_read(tmp_path: Path) -> None:
+    """Three epochs are three times the tokens of one, however documents were cut in each."""
+    catalogue = open_lake(tmp_path / "warehouse")
+    catalogue.create_namespace("main")
+    put_tokenizer(catalogue)
+    texts = {f"{number:032x}": "a word of many words " * (1 + number % 9) for number in range(60)}
+    put_texts(catalogue, "main.texts", dict(texts))
+    blender = Blender(catalogue)
+    spec = BlendSpec((SourceSpec("main.texts", max_epochs=3),), texts=TextSpec("main.tokenizer", 16))
+    blend_id = blender.create(spec).blend_id
+    counts = blend_counts(catalogue, blender, "blend", [Rows(blend_id, 0, None)])
+    assert counts.documents.num_rows == 0  # no dataset has them
+    read = in_rows(blender, Rows(blend_id, 0, None))
+    assert len(read.keys) == 60 and (read.tokens_read == 3 * read.tokens).all()
+    assert counts.unknown_tokens == read.tokens_read.sum() == by_reading_texts(blender, blend_id)
+
+
+def by_reading_texts(blender: Blender, blend_id: str) -> int:
+    """Tokens of all rows of a blend of texts."""
+    end = blender.head(blend_id).end or 0
+    return sum(int(batch.segment_token_counts.sum()) for batch in blender.open(blend_id).read(0, end, wait_seconds=1))
+
+
+def put_tokenizer(catalogue: Catalog) -> None:
+    """A byte-level tokenizer of a lake."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", "<|padding|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["a word of many words"], trainer)
+    facts = {"vocabulary_size": [300], "end_of_document_id": [0], "padding_id": [1]}
+    row = pa.table({"file": [tokenizer.to_str()], **facts})
+    catalogue.create_table("main.tokenizer", row.schema).append(row)

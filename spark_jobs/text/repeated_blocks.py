@@ -12,7 +12,7 @@ So whatever is repeated in `least_words` or more is found, wherever it moved and
 word of a repeated window stands earlier, in a window that is not, or in the first of such. White space is not compared.
 
 A span of whole lines ends where a line begins; one that begins within a line leaves the white space before it, and one
-that ends where a line does leaves the line's end. Of code whole lines go alone, where a block has a line's end: the
+that ends where a line does leaves the line's end; words on its two sides never become one. Of code whole lines go alone, where a block has a line's end: the
 next line may begin as that of the first place does, by chance, and `return` without its value is no code.
 """
 
@@ -226,6 +226,11 @@ def _write_spans(
             start, end = max(line, begin), ending if word < count else stop
         elif ends:
             start, end = before, words[1, word - 1]
+        elif not begins and before == start:  # no white space before it, so what is behind it stays
+            is_joint = following == words[1, word - 1] and _are_spaced(words, first - 1, word)
+            end = words[0, word - 1] if is_joint else words[1, word - 1]  # else the words around it would be one
+            if start >= end:
+                continue
         last_line = _after_line_end(data, words[0, first], words[1, word - 1])
         if whole and last_line >= 0:
             start = max(line, begin) if begins else words[0, first]
@@ -237,6 +242,12 @@ def _write_spans(
         spans[0, written], spans[1, written] = start - begin, end - begin
         written += 1
     return written
+
+
+@inner
+def _are_spaced(words: Int64Array, left: int, right: int) -> bool:
+    """Whether two words are of scripts with spaces between words."""
+    return words[2, left] == _WORD and words[2, right] == _WORD
 
 
 @inner

@@ -80,7 +80,11 @@ def test_words_are_repeated_as_the_definition_says(text: str, least: int, keep: 
         any(start <= len(text[:first].encode()) and len(text[:last].encode()) <= end for start, end in spans)
         for first, last, _ in words
     ]
-    assert inside == marked
+    # A letter of a script without spaces stays between two words that would else be one.
+    stays = [at for at in range(1, len(words) - 1) if not inside[at] and marked[at]]
+    assert all(inside[at] == marked[at] for at in range(len(words)) if at not in stays)
+    for at in stays:
+        assert words[at][2] < 60 == words[at + 1][2] and not marked[at + 1] and words[at][1] == words[at + 1][0]
     assert (np.isnan(blocks.shares[0]) and not words) or blocks.shares[0] == pytest.approx(np.mean(marked))
     assert len(words_of(cut(text, least, keep))) >= len(words) - sum(marked)  # none was joined with another and lost
 

@@ -12,8 +12,9 @@ So whatever is repeated in `least_words` or more is found, wherever it moved and
 word of a repeated window stands earlier, in a window that is not, or in the first of such. White space is not compared.
 
 A span of whole lines ends where a line begins; one that begins within a line leaves the white space before it, and one
-that ends where a line does leaves the line's end; words on its two sides never become one. Of code whole lines go alone, where a block has a line's end: the
-next line may begin as that of the first place does, by chance, and `return` without its value is no code.
+that ends where a line does leaves the line's end; words on its two sides never become one. Of code whole lines go
+alone, where a block has a line's end: the next line may begin as that of the first place does, by chance, and `return`
+without its value is no code.
 """
 
 from __future__ import annotations

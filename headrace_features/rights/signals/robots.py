@@ -166,7 +166,8 @@ def agent_token(agent: str) -> str:
 
 def path_of(url: str, keeps_special: bool = False) -> bytes:
     """Path and query of an address as they are compared; of one that is a pattern, its `*` and `$` stay special."""
-    path = _ORIGIN.sub("", url.partition("#")[0], count=1)
+    origin = _ORIGIN.match(url)
+    path = url[origin.end() if origin else 0 :].partition("#")[0]
     octets = (path if path.startswith("/") else f"/{path}").encode("utf-8", "surrogatepass")
     return octets if keeps_special else _octets(octets.replace(b"*", b"%2A").replace(b"$", b"%24"))
 

@@ -57,9 +57,8 @@ def read(
         bad = [{"line": line, "reason": reason} for line, reason in faults]
         print_json({"entries": [entry.entry for entry in new], "read": len(opt_outs), "bad": bad})
     else:
-        say(
-            f"{file} ({form}): {len(opt_outs):,} entries, {len(new):,} of them new; {len(faults):,} values could not be entered"
-        )
+        counts = f"{len(opt_outs):,} entries, {len(new):,} of them new"
+        say(f"{file} ({form}): {counts}; {len(faults):,} values could not be entered")
         for line, reason in faults[:_SHOWN]:
             say(f"  line {line}: {reason}", err=True)
         if len(faults) > _SHOWN:

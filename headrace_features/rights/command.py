@@ -10,6 +10,7 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
+from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
 from headrace_features.rights.summary_command import summary
 
@@ -91,3 +92,4 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
 
 
 rights.add_command(summary)
+rights.add_command(read)

@@ -12,6 +12,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.register import KINDS
 from headrace_features.rights.statement_command import verify
+from headrace_features.rights.summary_command import summary
 
 
 @click.group(short_help="Keep opt-outs, take out what they name, prove it, and say what was trained on.")
@@ -91,3 +92,4 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
 
 
 rights.add_command(verify)
+rights.add_command(summary)

@@ -32,6 +32,7 @@ from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.config.paged_source import PAGE_MARK
+from spark_jobs.sources.config.permissions import OptOuts, permissions_of
 from spark_jobs.sources.config.source_config import DocumentsConfig, Source
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.landing.news import news
@@ -183,6 +184,7 @@ _FACTS_TYPE = (
     fetch=fetch,
     listed_rows=listed_rows,
     news=news,
+    permissions=permissions_of,
 )
 def documents(
     files: DataFrame,
@@ -191,6 +193,7 @@ def documents(
     increment: int,
     config: DocumentsConfig,
     objects: ObjectFolder | None = None,
+    permissions: OptOuts | None = None,
 ) -> Output:
     """Read the new or changed files; one row is one document, in no earlier increment.
 
@@ -201,6 +204,7 @@ def documents(
         increment: the new one; before the first there is nothing to return or be gone.
         config: the dataset's config.
         objects: where copies of the files' bytes are kept; without it there are none.
+        permissions: opt-outs that hold now.
 
     Returns:
         The four tables over one persisted pass; the caller unpersists it once they are written.
@@ -216,7 +220,13 @@ def documents(
     from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
 
     rules = ReadingRules(
-        config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"
+        config.dataset,
+        config.shards,
+        config.max_document_bytes,
+        config.source,
+        objects,
+        config.landing == "copy",
+        permissions,
     )
     conf = files.sparkSession.conf
     task_count = int(conf.get("spark.sql.shuffle.partitions") or 200)

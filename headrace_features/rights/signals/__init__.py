@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from headrace_features.rights.register import Scope
 
@@ -23,7 +23,9 @@ Signal = Literal[
     "robots.txt", "content-signal", "rsl", "tdmrep.json", "tdm-header", "tdm-meta", "ai.txt", "x-robots-tag", "meta"
 ]
 
-__all__ = ["Reservation", "Scope", "Signal", "strictest"]
+_SHOWN: Final = 300
+
+__all__ = ["Reservation", "Scope", "Signal", "shown", "strictest"]
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,8 @@ def strictest(reservations: Iterable[Reservation]) -> Reservation | None:
     """The first that forbids, else the first that allows, else None: none of them speaks of it."""
     spoken = [reservation for reservation in reservations if reservation.allowed is not None]
     return min(spoken, key=lambda reservation: bool(reservation.allowed), default=None)
+
+
+def shown(text: str) -> str:
+    """A line for people and tables: without control characters, at most 300 characters."""
+    return "".join(character if character.isprintable() else " " for character in text[:_SHOWN]).strip()

@@ -6,6 +6,9 @@
     ai_txt   Spawning's ai.txt
     headers  X-Robots-Tag, tdm-reservation and Link headers; the same as meta elements of a page
 
+Of TDMRep's three places an element of the page overrides a header, and that the file of the site; where nobody wants
+to rank them, `strictest` takes the no of any.
+
 Readers take any bytes and never raise. Which answer of a server is one: RFC 9309, 2.3.1 has 4xx as "there is no
 robots.txt" (all is allowed: a site that is silent), 5xx and no answer at all as "assume complete disallow" (a site that
 could not be asked). Who fetches decides that, and calls no reader without a body.

@@ -164,11 +164,11 @@ def agent_token(agent: str) -> str:
     return token[0] if token else ""
 
 
-def path_of(url: str) -> bytes:
-    """Path and query of an address as they are compared."""
+def path_of(url: str, keeps_special: bool = False) -> bytes:
+    """Path and query of an address as they are compared; of one that is a pattern, its `*` and `$` stay special."""
     path = _ORIGIN.sub("", url.partition("#")[0], count=1)
-    path = path if path.startswith("/") else f"/{path}"
-    return _octets(path.encode("utf-8", "surrogatepass").replace(b"*", b"%2A").replace(b"$", b"%24"))
+    octets = (path if path.startswith("/") else f"/{path}").encode("utf-8", "surrogatepass")
+    return octets if keeps_special else _octets(octets.replace(b"*", b"%2A").replace(b"$", b"%24"))
 
 
 def _octets(text: bytes) -> bytes:

@@ -94,11 +94,7 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
 
 
 def fetch_addresses(
-    source: FilesSource,
-    store: Checkpoints,
-    objects: ObjectFolder,
-    seed: int = 0,
-    permitting: Permitting = Permissions,
+    source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0, permitting: Permitting = Permissions
 ) -> Fetched:
     """Ask for each address once; a fetch cut off, or stopped after `limits.fetch_seconds`, is continued.
 
@@ -148,6 +144,7 @@ class _AddressFetch:
         """Ask all hosts side by side."""
         # Uncompressed, because a gzip stream that was cut off cannot be told apart from a complete one.
         accept, allowed = {"Accept": "*/*", "Accept-Encoding": "identity"}, self.source.allowed_hosts
+        accept["User-Agent"] = self.source.rights.agent  # which is to have the name that robots.txt goes by
         self.client = ApiClient(self.source.limits, allowed=allowed, accept=accept)
         self.slots, self.saving = asyncio.Semaphore(self.source.limits.connections), asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds

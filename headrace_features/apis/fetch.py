@@ -106,11 +106,7 @@ def fetch_source(
 
 
 async def fetch_pages(
-    source: ApiSource,
-    store: Checkpoints,
-    objects: ObjectFolder,
-    seed: int = 0,
-    permitting: Permitting = Permissions,
+    source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0, permitting: Permitting = Permissions
 ) -> Fetched:
     """Fetch the endpoints of a source side by side; the other arguments are those of `fetch_addresses`."""
     named = [list_config.url for list_config in source.lists.values() if list_config.url]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,60 +26,55 @@ _KEPT_SECONDS = 24 * 3600  # longest use of a robots.txt (RFC 9309, 2.4)
 _WRITTEN_TOGETHER = 200  # answers; each write is a commit
 
 
-@dataclass
 class Permissions:
-    """What may be fetched for a dataset in one run; without register and feature everything.
+    """What may be fetched for a dataset in one run; without register and feature everything."""
 
-    Attributes:
-        get: fetches an address as often as the limits say.
-        register: opt-outs that hold now.
-        make: a site that was not asked yet.
-        keep: writes answers of sites down.
-    """
+    def __init__(self, get: Get, register: OptOuts | None = None) -> None:
+        """Ask nobody but the register.
 
-    get: Get
-    register: OptOuts | None = None
-    make: Callable[[], Site] | None = None
-    keep: Callable[[list[Any]], None] = lambda _: None
-    _sites: dict[str, tuple[float, asyncio.Task[Site]]] = field(default_factory=dict)
-    _answers: list[Any] = field(default_factory=list)
+        Args:
+            get: fetches an address as often as the limits say.
+            register: opt-outs that hold now.
+        """
+        self._get, self._register = get, register
+        self._make: Callable[[], Site] | None = None
+        self._keep: Callable[[list[Any]], None] = lambda _: None
+        self._sites = dict[str, tuple[float, asyncio.Task[Site]]]()
+        self._answers = list[Any]()
 
     @classmethod
     def of(cls, dataset: str, source: Any, catalogue: Catalog, get: Get) -> Permissions:
         """Those that a source asks for by its setting `rights`."""
-        there = permission()
-        if there is None:
-            return cls(get, opt_outs(dataset, source, catalogue))
-        keep = there.keep
-        return cls(
-            get,
-            opt_outs(dataset, source, catalogue),
-            site_maker(source),
-            lambda answers: keep(catalogue, dataset, answers, None),
-        )
+        asked = cls(get, opt_outs(dataset, source, catalogue))
+        if (there := permission()) is not None:
+            asked._make = site_maker(source, asked._answers.append)
+            asked._keep = lambda answers: there.keep(catalogue, dataset, answers, None)
+        return asked
 
     async def refusal(self, url: str) -> Refusal | None:
         """Why an address may not be fetched; the register is asked first, and then its site may need no request."""
-        if self.register is not None and (refusal := self.register.file(url, None, None)):
+        if self._register is not None and (refusal := self._register.refusal({"location": url})):
             return refusal
-        return None if self.make is None else (await self._site(url)).refusal(url)
+        return None if self._make is None else (await self._site(url)).refusal(url)
 
     async def answer_refusal(self, url: str, got: HttpAnswer) -> Refusal | None:
         """Why what came from an address may not be kept."""
         if got.url != url and (refusal := await self.refusal(got.url)):
             return refusal
-        if self.make is None:
+        if self._make is None:
             return None
-        site = await self._site(got.url)
-        refusal = site.page_refusal(got.url, got.headers, got.data or b"")
-        self._answers += site.answers()
-        return refusal
+        return (await self._site(got.url)).page_refusal(got.url, got.headers, got.data or b"")
 
     async def close(self) -> None:
-        """Write down the answers that are not yet."""
-        answers, self._answers = self._answers, []
-        if answers:
-            await asyncio.to_thread(self.keep, answers)
+        """Write down the answers that are not yet, and wait for no others."""
+        for _, task in self._sites.values():
+            task.cancel()
+        await self._write()
+
+    async def _write(self) -> None:
+        if answers := self._answers[:]:
+            self._answers.clear()
+            await asyncio.to_thread(self._keep, answers)
 
     async def _site(self, url: str) -> Site:
         """The asked site of an address; whoever comes meanwhile waits for the same answer."""
@@ -93,21 +87,16 @@ class Permissions:
         return await asyncio.shield(task)
 
     async def _ask(self, origin: str) -> Site:
-        assert self.make is not None
-        site = self.make()
-        for path in site.paths:
-            got = await self.get(origin + path)
-            data = got.data if isinstance(got, HttpAnswer) else b""
-            if not site.hear(origin + path, status_of(got), data or b""):
+        assert self._make is not None
+        site = self._make()
+        asked = set[str]()
+        while url := next((url for url in site.files(origin) if url not in asked), None):
+            asked.add(url)
+            got = await self._get(url)
+            data = got.data if isinstance(got, HttpAnswer) else None
+            status = got.status if isinstance(got, Fault) else None if data is None else 200
+            if not site.hear(url, status, data or b""):
                 break  # nothing may be fetched there in this run
-        self._answers += site.answers()
         if len(self._answers) >= _WRITTEN_TOGETHER:
-            await self.close()
+            await self._write()
         return site
-
-
-def status_of(got: HttpAnswer | Fault) -> int | None:
-    """The status of an answer with a meaning; None where a site could not be asked, or has too much to do."""
-    if isinstance(got, HttpAnswer):
-        return 200 if got.data is not None else None
-    return None if got.overload else got.status

@@ -67,33 +67,31 @@ class _Sites:
 
     def hear(self, url: str, status: int, body: bytes, at: str) -> None:
         """Take the answer of a record, if it is one of a site's own files."""
-        origin, path = _origin_and_path(url)
-        if path in self._page.paths:
-            self._sites.setdefault(origin, self._make()).hear(url, status, body, at)
+        origin, file = _origin_and_file(url)
+        if file in self._page.files(origin):
+            self._sites.setdefault(origin, self._make()).hear(file, status, body, at)
 
     def refusal(self, url: str, headers: Mapping[str, str], body: bytes) -> Refusal | None:
         """Why a page may not be taken; a site's own files may be."""
-        origin, path = _origin_and_path(url)
-        if path in self._page.paths:
+        origin, file = _origin_and_file(url)
+        if file in self._page.files(origin):
             return None
         refusal = self._sites[origin].refusal(url) if origin in self._sites else None
         return refusal or self._page.page_refusal(url, headers, body)
 
 
-def _origin_and_path(url: str) -> tuple[str, str]:
+def _origin_and_file(url: str) -> tuple[str, str]:
+    """Scheme, host and port of an address, and the address without query; empty where it is none."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return "", ""
-    return f"{parts.scheme.lower()}://{parts.netloc.lower()}", parts.path
+    origin = f"{parts.scheme.lower()}://{parts.netloc.lower()}"
+    return origin, origin + parts.path
 
 
 def archive_records(
-    archive: Stream,
-    extract: Extract,
-    max_bytes: int,
-    locate: Callable[[int], int | None],
-    sites: _Sites | None = None,
+    archive: Stream, extract: Extract, max_bytes: int, locate: Callable[[int], int | None], sites: _Sites | None = None
 ) -> Iterator[Record | Refused]:
     """The documents of an archive, each numbered by the position of its record in the decompressed archive.
 

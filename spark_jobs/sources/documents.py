@@ -220,20 +220,14 @@ def documents(
     from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
 
     rules = ReadingRules(
-        config.dataset,
-        config.shards,
-        config.max_document_bytes,
-        config.source,
-        objects,
-        config.landing == "copy",
-        permissions,
+        config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"
     )
     conf = files.sparkSession.conf
     task_count = int(conf.get("spark.sql.shuffle.partitions") or 200)
     states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
     to_read = files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts).drop("repository_facts")
     tasks = dealt(to_read, task_count, F.pmod("size_rank", F.lit(task_count)))
-    read = tasks.map(partial(read_files, rules=rules), READ_ROWS).to_frame()
+    read = tasks.map(partial(read_files, rules=rules._replace(opt_outs=permissions)), READ_ROWS).to_frame()
     deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
     known_ids = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
     if known_ids.isEmpty():  # at first: an engine would sort or shuffle all texts for a join with nothing

@@ -22,7 +22,7 @@ from typing import IO, Any
 from pydantic import Field
 
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.config.permissions import ASK_SITES, Asking
+from spark_jobs.sources.config.permissions import Asking
 from spark_jobs.sources.opening.file_trees import FoundFile
 
 
@@ -31,7 +31,7 @@ class FileSource(FileReading):
 
     kind: str = Field("", description="name or package.module:Class by which it was declared")
     rights: Asking = Field(
-        ASK_SITES, description="who is asked what may be taken; docs/operate/rights.md", exclude_if=ASK_SITES.__eq__
+        Asking(), description="who is asked what may be taken; docs/operate/rights.md", exclude_if=Asking().__eq__
     )
 
     @property

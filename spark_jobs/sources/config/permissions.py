@@ -10,6 +10,7 @@ they are in no step key, so a new opt-out computes nothing again of what landed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
@@ -45,20 +46,6 @@ class Asking(Declared):
         return self
 
 
-ASK_SITES: Final = Asking()
-ASK_REGISTER: Final = Asking(ask="register")
-
-
-class Document(NamedTuple):
-    """What opt-outs are compared with, of a document."""
-
-    doc_id: str
-    repository: str | None
-    path: str
-    content_sha256: str
-    metadata: Mapping[str, str]
-
-
 class OptOuts(Protocol):
     """The opt-outs that hold when an increment lands; they go to executors."""
 
@@ -66,35 +53,30 @@ class OptOuts(Protocol):
     def has_hashes(self) -> bool:
         """Whether any is of a SHA-256, so that files are hashed before they are read."""
 
-    def file(self, location: str, repository: str | None, path: str | None) -> Refusal | None:
-        """The refusal of a file by its names."""
+    def refusal(self, facts: Mapping[str, Any]) -> Refusal | None:
+        """The refusal of a file or document by what is known of it.
 
-    def sha256(self, digest: str) -> Refusal | None:
-        """The refusal of a file by its bytes."""
-
-    def document(self, document: Document) -> Refusal | None:
-        """The refusal of a document."""
+        That is any of location, repository, path, content_sha256, doc_id and metadata, as tables have them.
+        """
 
     def holds(self, entry: str) -> bool:
         """Whether an opt-out holds now."""
 
 
 class Site(Protocol):
-    """What a host says to an agent: its files, in the order in which they are asked for."""
+    """What a host says to an agent."""
 
-    paths: Sequence[str]
+    def files(self, origin: str) -> Sequence[str]:
+        """Addresses of its files in the order in which they are asked for; an answer may name more."""
 
     def hear(self, url: str, status: int | None, body: bytes, at: str | None = None) -> bool:
-        """Take an answer to one of the paths (status None: there was none); false where it could not be asked."""
+        """Take an answer about one of them (status None: there was none); false where it could not be asked for."""
 
     def refusal(self, url: str) -> Refusal | None:
         """The refusal of an address, by the answers so far."""
 
     def page_refusal(self, url: str, headers: Mapping[str, str], body: bytes) -> Refusal | None:
         """The refusal of a page by the headers of its answer, in lower case, and by its own words."""
-
-    def answers(self) -> Sequence[Any]:
-        """The answers with a meaning since they were last taken, for `Permission.keep`."""
 
 
 _REGISTER: Final = "opt-out "
@@ -117,12 +99,12 @@ class Permission(NamedTuple):
 
     Attributes:
         opt_outs: those of the register that hold now, about a dataset; None where there is none.
-        site: a host that was not asked yet, for the name of an agent.
+        site: a host that was not asked yet, for the name of an agent; it notes its answers, for `keep`.
         keep: writes the answers of sites down, and that a dataset asked nobody; with the dataset's name.
     """
 
     opt_outs: Callable[[Catalog, str], OptOuts | None]
-    site: Callable[[str], Site]
+    site: Callable[[str, Callable[[Any], None]], Site]
     keep: Callable[[Catalog, str, Sequence[Any], str | None], None]
 
 
@@ -132,9 +114,8 @@ def permission() -> Permission | None:
 
 
 def asking_of(source: Any) -> Asking:
-    """Whose no a source keeps to; one without the setting asks the register, and web archives in it."""
-    asking: Asking = getattr(source, "rights", ASK_SITES)
-    return asking
+    """Whose no a source keeps to; one without the setting asks the register, and sites in its web archives."""
+    return getattr(source, "rights", None) or Asking()
 
 
 def opt_outs(dataset: str, source: Any, catalogue: Catalog | None) -> OptOuts | None:
@@ -145,14 +126,12 @@ def opt_outs(dataset: str, source: Any, catalogue: Catalog | None) -> OptOuts | 
     """
     if catalogue is None or asking_of(source).ask == "nobody":
         return None
-    if (there := permission()) is not None:
-        return there.opt_outs(catalogue, dataset)
-    if missing("permissions") and catalogue.table_exists(OPT_OUT_TABLE):
+    if (there := permission()) is None and missing("permissions") and catalogue.table_exists(OPT_OUT_TABLE):
+        mend = "install headrace whole, or write `rights: {ask: nobody, reason: ..}`"
         raise ConfigError(
-            f"dataset {dataset}: the lake has opt-outs, and the feature that reads them is not installed here; install "
-            "headrace whole, or write `rights: {ask: nobody, reason: ..}`"
+            f"dataset {dataset}: the lake has opt-outs, and what reads them is not installed here; {mend}"
         )
-    return None
+    return None if there is None else there.opt_outs(catalogue, dataset)
 
 
 def permissions_of(config: Any, catalogue: Catalog) -> OptOuts | None:
@@ -163,9 +142,7 @@ def permissions_of(config: Any, catalogue: Catalog) -> OptOuts | None:
     return opt_outs(config.dataset, config.source, catalogue)
 
 
-def site_maker(source: Any) -> Callable[[], Site] | None:
-    """Makes hosts that were not asked yet; None where sites are not asked."""
-    asking = asking_of(source)
-    if asking.ask != "site" or (there := permission()) is None:
-        return None
-    return lambda: there.site(asking.agent)
+def site_maker(source: Any, note: Callable[[Any], None] = lambda _: None) -> Callable[[], Site] | None:
+    """Makes hosts that were not asked yet, which note their answers; None where sites are not asked."""
+    asking, there = asking_of(source), permission()
+    return partial(there.site, asking.agent, note) if there is not None and asking.ask == "site" else None

@@ -102,8 +102,9 @@ def discover_git(
         if reread or repository.name in broken or not _is_as_before(repository, states)
     ]
     if opt_outs is not None:
-        refusals = (opt_outs.file(repository.root, repository.name, None) for repository in changed)
-        changed = [replace(each, refusal=each.refusal or no) for each, no in zip(changed, refusals, strict=True)]
+        changed = [
+            replace(each, refusal=each.refusal or opt_outs.refusal({"repository": each.name})) for each in changed
+        ]
     if not changed and not vanished:
         return None
     names = [repository.name for repository in changed] + [states[root]["repository"] for root in vanished]

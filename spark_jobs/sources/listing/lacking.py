@@ -33,10 +33,8 @@ class Lacking:
     def __init__(self, source: Any, arrivals: pa.Table, opt_outs: OptOuts | None = None) -> None:
         """Take the source, all its arrivals with `increment`, and the opt-outs that hold now."""
         self._source = source
-        self._parts = _unread_parts(arrivals, pc.field("reason") == str(Reason.NOT_INSTALLED))
         self._withdrawn = _withdrawn(arrivals, opt_outs)
-        allowed = pc.field("detail").isin(pa.array(self._withdrawn, pa.string()))
-        self._allowed = _unread_parts(arrivals, allowed) if self._withdrawn else {}
+        self._parts = _unread_parts(arrivals, self._withdrawn)
         self._stays: dict[str | None, bool] = {}
 
     def stays(self, reader: str | None) -> bool:
@@ -56,10 +54,8 @@ class Lacking:
             reason: of the file's latest arrival.
             detail: likewise.
         """
-        if detail in self._withdrawn or location in self._allowed:
-            return True
         parts = self._parts.get(location, ())
-        if not parts and reason != Reason.NOT_INSTALLED:
+        if not parts and reason != Reason.NOT_INSTALLED and detail not in self._withdrawn:
             return False
         members = {name for part in parts for name in self._readers_in(part)} if reader == "archive" else set()
         return not all(map(self.stays, members or (reader,)))
@@ -79,12 +75,14 @@ def _withdrawn(arrivals: pa.Table, opt_outs: OptOuts | None) -> list[str]:
     return [detail for detail in opted_out["detail"].unique().to_pylist() if is_withdrawn(detail, opt_outs)]
 
 
-def _unread_parts(arrivals: pa.Table, chosen: pc.Expression) -> dict[str, list[str]]:
-    """Names of the parts of each file refused at its latest reading, as far as a condition chooses them."""
+def _unread_parts(arrivals: pa.Table, withdrawn: list[str]) -> dict[str, list[str]]:
+    """Names of the parts of each file refused at its latest reading for want of a package, or with some details."""
     if not arrivals.num_rows:  # before the first, which may have no columns
         return {}
-    is_part = pc.field("path").is_null() & chosen
-    refused = arrivals.filter(is_part).select(["location", "increment"]).to_pylist()
+    chosen = pc.field("reason") == str(Reason.NOT_INSTALLED)
+    if withdrawn:
+        chosen |= pc.field("detail").isin(pa.array(withdrawn, pa.string()))
+    refused = arrivals.filter(pc.field("path").is_null() & chosen).select(["location", "increment"]).to_pylist()
     if not refused:
         return {}
     stems = pa.array(sorted({stem for row in refused for stem, _ in _stems(row["location"])}), pa.string())

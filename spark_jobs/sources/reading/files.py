@@ -91,12 +91,10 @@ def read_permitted(file: ListedFile, rules: ReadingRules, opt_outs: OptOuts) -> 
     """As `read_parts`, without what people opted out of: of files such ones are not read, of documents refused."""
     if file.reason is not None or file.reader in ("git", "repositories"):
         return read_parts(file, rules)
-    sha256, refusal = None, opt_outs.file(file.location, file.repository, file.path)
-    if refusal is None and opt_outs.has_hashes and (sha256 := _file_hash(file, rules)):
-        refusal = opt_outs.sha256(sha256)
-    if refusal is not None:
-        return [arrival(file, refusal, sha256)]
-    return without_opted_out(read_parts(file, rules), file, opt_outs)
+    sha256 = _file_hash(file, rules) if opt_outs.has_hashes else None
+    facts = {"location": file.location, "repository": file.repository, "path": file.path, "content_sha256": sha256}
+    refusal = opt_outs.refusal(facts)
+    return [arrival(file, refusal, sha256)] if refusal else without_opted_out(read_parts(file, rules), file, opt_outs)
 
 
 def read_parts(file: ListedFile, rules: ReadingRules) -> Iterable[Row | DocumentRows]:

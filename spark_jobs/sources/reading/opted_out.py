@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 
-from spark_jobs.sources.config.permissions import Document, OptOuts
+from spark_jobs.sources.config.permissions import OptOuts
 from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing_rows import why
-from spark_jobs.sources.reading.record_rows import DocumentRows
+from spark_jobs.sources.reading.record_rows import DocumentRows, each_row
 from spark_jobs.sources.reading.rows import Row, refused_part
+
+_COMPARED: Final = ("doc_id", "repository", "path", "content_sha256", "metadata", "number")
 
 
 def without_opted_out(
@@ -25,43 +28,25 @@ def without_opted_out(
     """What a file gives, without documents and facts under an opt-out; a file with no other document is refused."""
     landed, first = 0, None
     for part in parts:
-        if isinstance(part, DocumentRows):
-            refusals = [opt_outs.document(document) for document in _documents(part.rows)]
-            for row, refusal in enumerate(refusals):
-                if refusal is not None:
-                    where = f"{file.location}#{part.unit}:{part.rows['number'][row]}"
-                    yield refused_part(where, refusal, part.rows["content_sha256"][row].as_py())
-            kept = [refusal is None for refusal in refusals]
-            landed += sum(kept)
-            first = first or next(filter(None, refusals), None)
-            if any(kept):
-                yield part if all(kept) else part._replace(rows=part.rows.filter(pa.array(kept)))
-        elif part["doc_id"] is not None:
-            refusal = opt_outs.document(_document(part))
-            first = first or refusal
-            landed += refusal is None
-            if refusal is None:
-                yield part
-            elif where := _inside(part, file):
-                yield refused_part(f"{file.location}{where}", refusal, part["content_sha256"])
-        elif part.get("facts"):
-            repository = json.loads(part["facts"])["repository"]
-            if opt_outs.file("", repository, None) is None:
-                yield part
-        elif first is not None and not landed and part.get("status") == "landed":
-            yield part | {"status": "rejected"} | why(first)
-        else:
+        if not isinstance(part, DocumentRows) and part["doc_id"] is None:
+            is_landed = part.get("status") == "landed"
+            is_fact = bool(part.get("facts"))
+            if is_fact and opt_outs.refusal({"repository": json.loads(part["facts"])["repository"]}):
+                continue
+            yield part | {"status": "rejected"} | why(first) if is_landed and first and not landed else part
+            continue
+        compared = part._replace(rows=part.rows.select(_COMPARED)) if isinstance(part, DocumentRows) else part
+        rows = list(each_row(compared))
+        refusals = [opt_outs.refusal(row) for row in rows]
+        for row, refusal in zip(rows, refusals, strict=True):
+            if refusal is not None and (where := _inside(row, file)):
+                yield refused_part(f"{file.location}{where}", refusal, row["content_sha256"])
+        kept = [refusal is None for refusal in refusals]
+        landed, first = landed + sum(kept), first or next(filter(None, refusals), None)
+        if all(kept):
             yield part
-
-
-def _documents(rows: pa.RecordBatch) -> Iterator[Document]:
-    columns = (rows[name].to_pylist() for name in Document._fields)
-    for doc_id, repository, path, sha256, metadata in zip(*columns, strict=True):
-        yield Document(doc_id, repository, path, sha256, dict(metadata))
-
-
-def _document(row: Row) -> Document:
-    return Document(row["doc_id"], row["repository"], row["path"], row["content_sha256"], dict(row["metadata"]))
+        elif any(kept) and isinstance(part, DocumentRows):
+            yield part._replace(rows=part.rows.filter(pa.array(kept)))
 
 
 def _inside(row: Row, file: ListedFile) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.sources.config.permissions import Document, is_withdrawn, refusal_of
+from spark_jobs.sources.config.permissions import is_withdrawn, refusal_of
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.files import read_files
@@ -41,18 +41,10 @@ class Opted:
         """Whether files are hashed first."""
         return bool(self.files)
 
-    def file(self, location: str, repository: str | None, path: str | None) -> Refusal | None:
-        """By path or repository."""
-        return refusal_of("e", "named") if path in self.paths or repository in self.repositories else None
-
-    def sha256(self, digest: str) -> Refusal | None:
-        """By the bytes of a file."""
-        return refusal_of("e", "hashed") if digest in self.files else None
-
-    def document(self, document: Document) -> Refusal | None:
-        """By the hash of its text, or its repository."""
-        named = document.content_sha256 in self.sha256s or document.repository in self.repositories
-        return refusal_of("e", "named") if named else None
+    def refusal(self, facts: Mapping[str, Any]) -> Refusal | None:
+        """By any of them."""
+        named = facts.get("path") in self.paths or facts.get("repository") in self.repositories
+        return refusal_of("e", "named") if named or facts.get("content_sha256") in self.files | self.sha256s else None
 
     def holds(self, entry: str) -> bool:
         """All do."""

@@ -17,7 +17,8 @@ import numpy as np
 from blender_service.order.offsets import reads_before
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, cut_segments, resolve_segments
-from headrace_features.composition.repeats import TableParts, count_repeats
+from dagster_project.inspect.documents.blend_documents import TableParts
+from headrace_features.composition.repeats import count_repeats
 
 _A_WINDOW, _WEIGHTS = 4, (5, 3, 2, 1)
 
@@ -54,7 +55,9 @@ def count(documents: int) -> list[float]:
     began = time.process_time()
     reads = [reads_before(order, pin.table_uuid, offset, np.arange(windows)) for pin in pins]
     ordered = time.process_time()
-    tables = [TableParts(each, window, mine) for each, (window, mine) in zip(reads, parts, strict=True)]
+    tables = [
+        TableParts(each, window, mine, np.ones_like(window)) for each, (window, mine) in zip(reads, parts, strict=True)
+    ]
     repeats = count_repeats(tables, links)
     counted = time.process_time()
     assert sum(line["documents_whole"] for line in repeats.histogram()) == documents

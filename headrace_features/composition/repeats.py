@@ -6,13 +6,11 @@ as often as the part that was read most. A cluster was read as often as its docu
     windows   0 1 2   read 2 1 0      document a in 0 and 1: whole 1, in part 2     b in 1: 1, 1     c in 2: 0, 0
     clusters  {a, b}: 3      {c}: 0
 
-Documents are known by 128 bits: those of a doc_id, of another id the first 128 of its SHA-256, as doc_ids are made.
+Documents are known by 128 bits (`dagster_project.inspect.documents.document_keys`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -21,32 +19,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dagster_project.inspect.documents.blend_documents import TableParts
+from dagster_project.inspect.documents.document_keys import Keys, keys_of, number_keys
 from headrace.kernels.compiling import compiled
-from headrace.kernels.hash_tables import slots_for
-from headrace.kernels.permutation import mix
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.dedup.graph.in_memory import component_labels
 
-Keys = NDArray[np.uint64]  # (N, 2), the 128 bits of N documents
-
-_DOC_ID: Final = re.compile(rb"[0-9a-f]{32}")
-_NIBBLES: Final = np.full(256, 16, np.uint8)
-_NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _EDGES: Final = [*range(17), *((1 << bits) + 1 for bits in range(4, 62))]  # above 16 reads a line has twice as many
-
-
-class TableParts(NamedTuple):
-    """The documents in the windows of a packed table.
-
-    Attributes:
-        reads: (W,) how often each window was read.
-        window: (S,) window of each segment.
-        keys: (S, 2) its document.
-    """
-
-    reads: Int64Array
-    window: Int64Array
-    keys: Keys
 
 
 class DocumentReads(NamedTuple):
@@ -138,51 +117,6 @@ def count_repeats(tables: list[TableParts], links: list[tuple[Keys, Keys]]) -> R
     empty = [np.zeros(0, np.int32)]
     cluster = component_labels(np.concatenate(ends[::2] or empty), np.concatenate(ends[1::2] or empty), first.size)
     return Repeats(keys[first], whole, in_part, is_packed, cluster)
-
-
-def keys_of(ids: pa.Array | pa.ChunkedArray) -> Keys:
-    """(N, 2) the 128 bits of N ids."""
-    chunks = ids.chunks if isinstance(ids, pa.ChunkedArray) else [ids]
-    return np.concatenate([np.zeros((0, 2), np.uint64), *map(_keys_of_chunk, chunks)])
-
-
-def _keys_of_chunk(ids: pa.Array) -> Keys:
-    try:
-        plain = ids.cast(pa.binary()).cast(pa.binary(32))
-        letters = np.frombuffer(plain.buffers()[1], np.uint8)[32 * plain.offset :][: 32 * len(plain)]
-    except pa.ArrowInvalid:  # not all have 32 letters
-        letters = np.zeros(1, np.uint8)
-    digits = _NIBBLES[letters]
-    if digits.max(initial=0) > 15:
-        texts = (str(one).encode() for one in ids.to_pylist())
-        hashed = [text if _DOC_ID.fullmatch(text) else hashlib.sha256(text).hexdigest()[:32].encode() for text in texts]
-        digits = _NIBBLES[np.frombuffer(b"".join(hashed), np.uint8)]
-    pairs = digits.reshape(-1, 2)
-    return (pairs[:, 0] << 4 | pairs[:, 1]).view(np.uint64).reshape(-1, 2)
-
-
-@compiled
-def number_keys(keys: Keys) -> tuple[Int32Array, Int64Array]:
-    """Number distinct keys in the order they come.
-
-    Returns:
-        (N,) the number of each key, and the first row of each number.
-    """
-    slots = np.full(slots_for(len(keys)), -1, np.int32)
-    mask = np.uint64(slots.size - 1)
-    numbers, first, count = np.empty(len(keys), np.int32), np.empty(len(keys), np.int64), 0
-    for row in range(len(keys)):
-        slot = mix(keys[row, 0] ^ mix(keys[row, 1])) & mask  # an id need not be a hash
-        while slots[slot] >= 0:
-            other = first[slots[slot]]
-            if keys[other, 0] == keys[row, 0] and keys[other, 1] == keys[row, 1]:
-                break
-            slot = (slot + np.uint64(1)) & mask
-        if slots[slot] < 0:
-            slots[slot], first[count] = count, row
-            count += 1
-        numbers[row] = slots[slot]
-    return numbers, first[:count]
 
 
 @compiled

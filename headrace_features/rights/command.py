@@ -10,7 +10,10 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
+from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
+from headrace_features.rights.statement_command import statement, verify
+from headrace_features.rights.summary_command import summary
 
 
 @click.group(short_help="Keep opt-outs, take out what they name, prove it, and say what was trained on.")
@@ -87,3 +90,9 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
             )
     write_decision(catalogue, entry_ids, decision, reason)
     say(f"{len(entry_ids):,} entries are {decision}")
+
+
+rights.add_command(verify)
+rights.add_command(statement)
+rights.add_command(summary)
+rights.add_command(read)

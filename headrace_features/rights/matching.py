@@ -16,12 +16,17 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from headrace_features.rights.register import Entry, Kind, author_hash
 from headrace_features.rights.subjects import canonical_host, canonical_url
 from spark_jobs.exceptions import InputError
 
-_NONE: tuple[str, ...] = ()
+ADDRESSES: Final = ("url", "source_url", "link", "permalink", "warc_target_uri")
+"""Keys of a document's metadata that say where on the web it is."""
+AUTHORS: Final = ("author", "authors", "byline", "creator", "creators", "from", "sender", "user", "username", "owner")
+"""Keys that say who wrote it."""
+_NONE: Final[tuple[str, ...]] = ()
 _ADDRESS = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"]+")
 _SEPARATORS = re.compile(r"\s*(?:[;,&|\n]|\band\b)\s*")
 
@@ -180,11 +185,11 @@ def _parents(host: str) -> Iterator[str]:
 def _path_keys(path: str) -> Iterator[str]:
     """A path, the files that it may be a record of, and the folders above it."""
     yield path
-    for at, letter in enumerate(path):
-        if letter == "#":
-            yield path[:at]
-        elif letter == "/":
-            yield f"{path[:at]}/*"
+    for sign, end in (("#", ""), ("/", "/*")):
+        at = path.find(sign)
+        while at >= 0:
+            yield path[:at] + end
+            at = path.find(sign, at + 1)
 
 
 def _first(found: tuple[str, ...]) -> str | None:

@@ -22,8 +22,10 @@ from blender_service.order.segments import Pin
 from blender_service.server.blender import Blender
 from dagster_project.cli.train.blend import blend
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.documents.blend_documents import TableParts
+from dagster_project.inspect.documents.document_keys import keys_of, number_keys
 from headrace.tables.cells import cell_text, parse_choice
-from headrace_features.composition.repeats import TableParts, count_repeats, keys_of, number_keys
+from headrace_features.composition.repeats import count_repeats
 from headrace_features.composition.repeats_tables import blend_repeats
 from spark_jobs.dedup.graph.components import COMPONENTS
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS
@@ -183,7 +185,10 @@ def test_clusters_are_read_as_often_as_their_documents(
         window = [at % len(reads) for at in range(len(documents))]
         parts.append(
             TableParts(
-                np.array(reads), np.array(window, np.int64), keys_of(pa.array(map(id_of, documents), pa.string()))
+                np.array(reads),
+                np.array(window, np.int64),
+                keys_of(pa.array(map(id_of, documents), pa.string())),
+                np.ones(len(documents), np.int64),
             )
         )
         for at, document in zip(window, documents, strict=True):

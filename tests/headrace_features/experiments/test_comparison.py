@@ -63,6 +63,30 @@ def test_an_order_that_differs_between_rates_is_said() -> None:
     assert [pair.verdict for pair in same.pairs] == [VariantVerdict.BETTER]
 
 
+EFFECTS = {"equal": (0, 0), "better_at_one": (0.03, 0), "at_the_other": (0, 0.012), "turned": (0.03, -0.012)}
+
+
+@pytest.mark.parametrize("kind", EFFECTS)
+@pytest.mark.parametrize("sets", [1, pytest.param(4, marks=pytest.mark.nightly)])
+def test_the_order_is_said_to_turn_where_it_turns_alone(kind: str, sets: int) -> None:
+    """Of 600 experiments with an effect at one rate alone, or with none, at most 5% turn; one that turns is seen."""
+    draw = np.random.default_rng(len(kind) + sets)
+    told = [simulated(draw, {"a": (0, 0), "b": EFFECTS[kind]}, sets) for _ in range(600)]
+    turns = np.mean([any(pair.verdict is VariantVerdict.DEPENDS_ON_THE_RATE for pair in one.pairs) for one in told])
+    of_pairs = [pair.verdict for one in told for pair in one.pairs]
+    if kind == "turned":
+        assert np.mean([verdict is VariantVerdict.DEPENDS_ON_THE_RATE for verdict in of_pairs]) > (0.6, 0.2)[sets > 1]
+        assert np.mean([verdict is VariantVerdict.WORSE for verdict in of_pairs]) < 0.01
+    else:
+        assert turns <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 600)
+    if kind == "better_at_one":
+        assert of_pairs.count(VariantVerdict.WORSE) == 0
+        assert np.mean([verdict is VariantVerdict.BETTER for verdict in of_pairs]) > (0.4, 0.1)[sets > 1]
+    if kind == "equal":
+        called = np.mean([any(pair.verdict in DIFFERENT for pair in one.pairs) for one in told])
+        assert called <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 600)
+
+
 def test_one_pair_is_a_paired_t_test() -> None:
     """P-value, interval and deviation are SciPy's, and more is better where less is not said to be."""
     draw = np.random.default_rng(3)

@@ -8,9 +8,7 @@ repositories (`owner/name`), and with the commits of git repositories that are s
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from email.utils import getaddresses
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,24 +17,17 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
-from headrace_features.rights.matching import Matcher
+from headrace_features.rights.matching import ADDRESSES, AUTHORS, Matcher
+from headrace_features.rights.register import Kind
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 
-AUTHOR_KEYS: Final = frozenset(
-    (
-        *("author", "authors", "author_email", "author_name", "byline", "committer", "creator", "dc:creator"),
-        *("email", "from", "owner", "sender", "user", "username", "uploader", "writer"),
-    )
-)
-"""Keys of metadata, in lower case, whose values name people: of mail, office files, records and pages."""
-_NAMED_BY: Final = (
+_NAMED_BY: Final[tuple[tuple[Kind, str], ...]] = (
     *(("repository", "repository"), ("path", "path"), ("sha256", "content_sha256")),
     *(("record", "doc_id"), ("record", "path")),
 )
 _HOST: Final = r"^(?i:https?)://(?:[^/@]*@)?(?P<host>\[[^\]]*\]|[^/:?#]+)"
-_SEVERAL: Final = re.compile(r"\s*(?:;|\||\band\b|&|\n)\s*")
 
 
 class Hit(NamedTuple):
@@ -60,10 +51,10 @@ def direct_hits(catalogue: Catalog, matcher: Matcher, not_asked: list[NotAsked])
     """The documents of all datasets and increments that entries name; `not_asked` gets what could not be looked at."""
     ledger = Ledger.fresh(catalogue)
     for dataset in namespaces_with(catalogue, "documents"):
-        of_dataset = tuple(matcher.every("dataset", dataset))
+        of_dataset = matcher.hits("dataset", dataset)
         forks = _forks(catalogue, dataset, matcher)
         files = _files_by_hash(catalogue, dataset, matcher)
-        commits = _committed(ledger, dataset, matcher, not_asked) if "author" in matcher.entries else {}
+        commits = _committed(ledger, dataset, matcher, not_asked) if "author" in matcher.kinds() else {}
         columns = ("doc_id", "repository", "path", "content_sha256", "metadata")
         for batch in read_batches(catalogue, f"{dataset}.documents", columns):
             named = _Batch(dataset, batch)
@@ -88,11 +79,11 @@ class _Batch:
         """Those that an entry names by one of their columns."""
         batch = self.batch
         for kind, column in _NAMED_BY:
-            if kind in matcher.entries:
-                yield from self._looked_up(batch[column], partial(matcher.every, kind), kind)
-        if "domain" in matcher.entries or matcher.prefixes:
+            if kind in matcher.kinds():
+                yield from self._looked_up(batch[column], partial(matcher.hits, kind), kind)
+        if matcher.kinds() & {"domain", "url_prefix"}:
             yield from self._addresses(matcher)
-        if "author" in matcher.entries:
+        if "author" in matcher.kinds():
             yield from self._authors(matcher)
 
     def among(self, values: pa.Array, entries: Mapping[str, tuple[tuple[str, str], ...]], how: str) -> Iterator[Hit]:
@@ -123,46 +114,53 @@ class _Batch:
                 yield from (self.hit(row, entry, how) for entry in found[encoded.indices[row].as_py()])
 
     def _addresses(self, matcher: Matcher) -> Iterator[Hit]:
-        """By the address in their metadata, else that in their path; canonical forms only of hosts that are named."""
-        metadata = self.batch["metadata"]
-        urls = pc.map_lookup(metadata, pa.scalar("url", metadata.type.key_type), "first").cast(pa.string())
-        urls = pc.coalesce(urls, self.batch["path"].cast(pa.string()))
-        hosts = pc.struct_field(pc.extract_regex(urls, _HOST), "host").dictionary_encode()
-        may_match = [host is not None and matcher.has_host(host) for host in hosts.dictionary.to_pylist()]
-        chosen = pc.fill_null(pc.take(pa.array(may_match, pa.bool_()), hosts.indices), False)
-        urls = pc.if_else(chosen, urls, pa.scalar(None, pa.string()))
-        yield from self._looked_up(urls, partial(matcher.every, "url"), "url")
+        """By the addresses in their metadata, else that in their path; canonical forms only of hosts that are named."""
+
+        def entries_of(url: str) -> tuple[str, ...]:
+            return matcher.hits("domain", url) + matcher.hits("url_prefix", url)
+
+        metadata, found = self.batch["metadata"], pc.match_substring_regex(self.batch["path"], "^(?i:https?)://")
+        paths = pc.if_else(found, self.batch["path"].cast(pa.string()), pa.scalar(None, pa.string()))
+        keys = set(pc.unique(metadata.keys.cast(pa.string())).to_pylist())
+        values = [_value(metadata, key) for key in ADDRESSES if key in keys]
+        for urls in (*values, paths):
+            hosts = pc.struct_field(pc.extract_regex(urls, _HOST), "host").dictionary_encode()
+            may_match = [host is not None and _may_match(matcher, host) for host in hosts.dictionary.to_pylist()]
+            chosen = pc.fill_null(pc.take(pa.array(may_match, pa.bool_()), hosts.indices), False)
+            yield from self._looked_up(pc.if_else(chosen, urls, pa.scalar(None, pa.string())), entries_of, "url")
 
     def _authors(self, matcher: Matcher) -> Iterator[Hit]:
         metadata = self.batch["metadata"]
         keys = pc.unique(metadata.keys.cast(pa.string())).to_pylist()
-        for key in (key for key in keys if key.lower() in AUTHOR_KEYS):
-            values = pc.map_lookup(metadata, pa.scalar(key, metadata.type.key_type), "first").cast(pa.string())
-            yield from self._looked_up(values, partial(_by_alias, matcher), f"author ({key})")
+        for key in (key for key in keys if key.lower() in AUTHORS):
+            yield from self._looked_up(_value(metadata, key), partial(matcher.hits, "author"), f"author ({key})")
         owners = pc.struct_field(pc.extract_regex(self.batch["repository"].cast(pa.string()), r"^(?P<o>[^/]+)/"), "o")
-        yield from self._looked_up(owners, partial(matcher.every, "author"), "author (owner)")
+        yield from self._looked_up(owners, partial(matcher.hits, "author"), "author (owner)")
 
 
-def _by_alias(matcher: Matcher, value: str) -> Iterator[str]:
-    """The entries about anybody that a value names: `Ann Lee <ann@example.org>; Bob`."""
-    for part in dict.fromkeys((value, *_SEVERAL.split(value), *value.split(","))):
-        yield from matcher.every("author", part)
-        for pair in getaddresses([part]):
-            for alias in filter(None, pair):
-                yield from matcher.every("author", alias)
+def _value(metadata: pa.MapArray, key: str) -> pa.Array:
+    """The values of a key, null where a document has none."""
+    return pc.map_lookup(metadata, pa.scalar(key, metadata.type.key_type), "first").cast(pa.string())
+
+
+def _may_match(matcher: Matcher, host: str) -> bool:
+    """Whether an entry may be about an address of a host as it is written; one that is not plain is looked up whole."""
+    name = host.lower()
+    is_plain = name.isascii() and "%" not in name
+    return not is_plain or name in matcher.hosts or bool(matcher.host(name.rstrip(".")))
 
 
 def _forks(catalogue: Catalog, dataset: str, matcher: Matcher) -> dict[str, tuple[tuple[str, str], ...]]:
     """Forks of repositories that entries name, through any number of forks."""
     facts = read_columns(catalogue, f"{dataset}.repositories", ("repository", "fork_of"))
-    if facts is None or "repository" not in matcher.entries:
+    if facts is None or "repository" not in matcher.kinds():
         return {}
     origin = {name: of for name, of in zip(*(column.to_pylist() for column in facts.columns), strict=True) if of}
     found = {}
     for name in origin:
         seen, at = {name}, origin.get(name)
         while at is not None and at not in seen:
-            if entries := tuple((entry, str(at)) for entry in dict.fromkeys(matcher.every("repository", at))):
+            if entries := tuple((entry, str(at)) for entry in matcher.hits("repository", at)):
                 found[name] = entries
                 break
             seen.add(at)
@@ -172,16 +170,16 @@ def _forks(catalogue: Catalog, dataset: str, matcher: Matcher) -> dict[str, tupl
 
 def _files_by_hash(catalogue: Catalog, dataset: str, matcher: Matcher) -> dict[str, tuple[tuple[str, str], ...]]:
     """Paths of files whose bytes an entry names; a document inside of such a file has another hash."""
-    if "sha256" not in matcher.entries:
+    if "sha256" not in matcher.kinds():
         return {}
     found: dict[str, tuple[tuple[str, str], ...]] = {}
-    wanted = pa.array(matcher.entries["sha256"], pa.string())
+    wanted = pa.array([value for kind, value in matcher.named if kind == "sha256"], pa.string())
     for batch in read_batches(catalogue, f"{dataset}.arrivals", ("path", "content_sha256")):
         hashes = batch["content_sha256"].cast(pa.string())
         rows = batch.filter(pc.is_in(hashes, wanted)).to_pylist()
         for row in (row for row in rows if row["path"]):
             digest = row["content_sha256"]
-            found[row["path"].partition("#")[0]] = tuple((entry, digest) for entry in matcher.every("sha256", digest))
+            found[row["path"].partition("#")[0]] = tuple((entry, digest) for entry in matcher.hits("sha256", digest))
     return found
 
 
@@ -226,7 +224,7 @@ def _commit_paths(log: bytes, matcher: Matcher) -> Iterator[tuple[Collection[str
         author, _, paths = commit.partition(b"\0")
         if author not in known:
             names = author.decode(errors="replace").split("\x02")
-            known[author] = frozenset(entry for name in names for entry in matcher.every("author", name))
+            known[author] = frozenset(entry for name in names for entry in matcher.hits("author", name))
         if known[author]:
             for path in paths.removeprefix(b"\n").split(b"\0"):
                 if path:

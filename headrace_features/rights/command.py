@@ -12,6 +12,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
+from headrace_features.rights.standards_command import croissant, spdx
 from headrace_features.rights.summary_command import summary
 
 
@@ -93,3 +94,5 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
 
 rights.add_command(summary)
 rights.add_command(read)
+rights.add_command(croissant)
+rights.add_command(spdx)

@@ -13,6 +13,7 @@ from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
 from headrace_features.rights.standards_command import croissant, spdx
+from headrace_features.rights.statement_command import statement, verify
 from headrace_features.rights.summary_command import summary
 
 
@@ -92,6 +93,8 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
     say(f"{len(entry_ids):,} entries are {decision}")
 
 
+rights.add_command(verify)
+rights.add_command(statement)
 rights.add_command(summary)
 rights.add_command(read)
 rights.add_command(croissant)

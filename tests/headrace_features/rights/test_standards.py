@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
+from dagster_project import standards
 from dagster_project.exceptions import CommandError
 from headrace_features.rights import command, standards_command
 from headrace_features.rights.croissant import WANTED, croissant
@@ -33,8 +34,7 @@ def lake(tmp_path: Path) -> Catalog:
     """A corpus `main` with two packed tables; its documents lie in `notes`."""
     catalogue = open_lake(tmp_path / "warehouse")
     fixtures = [create_packed(catalogue, f"main.packed_{size}").append(40, seed=size) for size in (16, 32)]
-    members = pa.table({"doc_id": ["x"], "dataset": ["notes"], "increment": [0]})
-    catalogue.create_table("main.members", members.schema).append(members)
+    catalogue.create_table("main.members", pa.schema({"doc_id": pa.string()}))  # a namespace with it is a corpus
     doc_ids = sorted({segment[0] for packed in fixtures for row in packed.rows for segment in row.segments})
     table = ensure_table(catalogue, "notes.documents", DOCUMENTS, {SCOPE_PROPERTY: "test"})
     for increment in range(2):
@@ -59,6 +59,7 @@ SUBJECTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib, as mlcroissant uses it
 @pytest.mark.parametrize("hashes", [False, True])
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_croissant_is_valid_and_reads_every_row(lake: Catalog, tmp_path: Path, name: str, hashes: bool) -> None:
@@ -155,3 +156,24 @@ def test_commands_write_files_and_name_what_people_have_to_say(
         describe(lake, "note")
     refused = CliRunner().invoke(command.rights, ["croissant", "notes", "--set", "url"])
     assert refused.exit_code == 1 and "PROPERTY=VALUE" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ("notes.documents", "notes"),
+        ("main.packed_2048", "main.packed_2048"),
+        ("notes.verdicts", None),
+        ("documents", None),
+    ],
+)
+def test_pages_of_documents_and_packed_tables_name_the_commands(
+    table: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the feature is there; the words are those of its commands."""
+    commands = [] if name is None else [f"`headrace rights {one} {name}`" for one in ("croissant", "spdx")]
+    text = standards.standards_of_table(table)
+    assert all(one in text for one in commands) and bool(text) == bool(commands)
+    assert {"croissant", "spdx"} <= set(command.rights.commands)
+    monkeypatch.setattr(standards, "brought", lambda group: {})
+    assert standards.standards_of_table(table) == ""

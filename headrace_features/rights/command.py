@@ -10,6 +10,7 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
+from headrace_features.rights.plan_command import apply, plan
 from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
 from headrace_features.rights.standards_command import croissant, spdx
@@ -99,3 +100,5 @@ rights.add_command(summary)
 rights.add_command(read)
 rights.add_command(croissant)
 rights.add_command(spdx)
+rights.add_command(plan)
+rights.add_command(apply)

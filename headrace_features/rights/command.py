@@ -13,6 +13,7 @@ from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.plan_command import apply, plan
 from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
+from headrace_features.rights.standards_command import croissant, spdx
 from headrace_features.rights.statement_command import statement, verify
 from headrace_features.rights.summary_command import summary
 
@@ -97,5 +98,7 @@ rights.add_command(verify)
 rights.add_command(statement)
 rights.add_command(summary)
 rights.add_command(read)
+rights.add_command(croissant)
+rights.add_command(spdx)
 rights.add_command(plan)
 rights.add_command(apply)

@@ -1,6 +1,7 @@
 """The catalogue of a lake: PyIceberg's for SQL or REST, with the needs of every reader and writer of a lake.
 
 guard      a write begins with a comparison of identities, and raises the fencing token (`identity.require_own`)
+stamp      a new snapshot says the root of the opt-out register (`rights_root`)
 retry      a read is done twice where the database's server ended the connection meanwhile; a commit of several
            changes is made again from fresh metadata where another one came between
 read       a file of metadata is parsed once in a process, since such a file never changes: a step loads a table 25
@@ -46,6 +47,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from headrace.tables.exceptions import CatalogueError
 from headrace.tables.identity import require_own
+from headrace.tables.rights_root import RootStamp
 from headrace.tables.settings import CATALOGUE, LakeSettings
 
 Name = str | tuple[str, ...]
@@ -71,13 +73,19 @@ class LakeCatalogue(Catalog):
 
     is_guarded = False
 
+    @functools.cached_property
+    def _roots(self) -> RootStamp:
+        return RootStamp()
+
     def _write(self, name: str, tables: list[Name | IcebergTable], *arguments: Any, **named: Any) -> Any:
         if self.is_guarded:
             require_own(self, [".".join(table) if isinstance(table, tuple) else table for table in tables])
         return getattr(super(), name)(*arguments, **named)
 
     def commit_table(self, table: IcebergTable, *arguments: Any) -> CommitTableResponse:
-        """Change a table."""
+        """Change a table; new snapshots say the root of the opt-out register."""
+        if self.is_guarded:
+            self._roots.stamp(self, ".".join(table.name()), arguments[-1])
         return cast(CommitTableResponse, self._write("commit_table", [table], table, *arguments))
 
     def create_table(self, identifier: Name, *arguments: Any, **named: Any) -> IcebergTable:

@@ -7,7 +7,7 @@ node      SHA-256(0x01 || left || right), split at the largest power of two belo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -27,6 +27,35 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
         joined = [_node(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
         level = joined + level[len(level) - len(level) % 2 :]
     return level[0]
+
+
+def prefix_roots(leaves: Iterable[bytes]) -> Iterator[bytes]:
+    """The roots over the first 0, 1, 2, .. leaves: a log that grew had each of them.
+
+    Kept are the roots of whole subtrees, one for each 1 in the binary number of leaves, the largest first.
+    """
+    yield root_of(())
+    whole: list[bytes] = []
+    for count, leaf in enumerate(leaves, 1):
+        whole.append(leaf)
+        for _ in range((count & -count).bit_length() - 1):
+            right = whole.pop()
+            whole[-1] = _node(whole[-1], right)
+        root = whole[-1]
+        for left in reversed(whole[:-1]):
+            root = _node(left, root)
+        yield root
+
+
+def audit_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """The hashes beside the way from a leaf to the root, from below (RFC 9162, 2.1.3.1): they prove that it is in."""
+    path, level = [], list(leaves)
+    while len(level) > 1:
+        if index ^ 1 < len(level):
+            path.append(level[index ^ 1])
+        joined = [_node(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
+        level, index = joined + level[len(level) - len(level) % 2 :], index // 2
+    return path
 
 
 def _node(left: bytes, right: bytes) -> bytes:

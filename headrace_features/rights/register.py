@@ -27,7 +27,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table as IcebergTable
 
-from headrace.tables.catalogue import load_table
+from headrace.tables.rights_root import OPT_OUTS, ROOT_PROPERTY
 from headrace_features.rights.merkle import leaf_hash, root_of
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Column, Table
@@ -39,9 +39,7 @@ Kind = Literal["repository", "author", "domain", "url_prefix", "path", "sha256",
 Scope = Literal["all", "training"]
 Decision = Literal["accepted", "refused", "withdrawn"]
 
-OPT_OUTS: Final = "system.opt_outs"
 ROOTS: Final = "system.rights_roots"
-ROOT_PROPERTY: Final = "headrace.rights-root"
 SALT_PROPERTY: Final = "headrace.rights-salt"
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 _TRIES: Final = 20  # other commands append too, each in some .1 s
@@ -209,12 +207,6 @@ def read_log(catalogue: Catalog) -> list[dict[str, Any]]:
     return sorted(read_rows(catalogue, OPT_OUTS, columns, EVERYTHING), key=lambda row: row["leaf"])
 
 
-def current_root(catalogue: Catalog) -> str | None:
-    """`COUNT:ROOT` of the register as it is now; None where nothing was ever asked."""
-    table = load_table(catalogue, OPT_OUTS)
-    return None if table is None else table.properties.get(ROOT_PROPERTY)
-
-
 def append(catalogue: Catalog, rows: Callable[[], Sequence[dict[str, Any]]], now: datetime | None = None) -> range:
     """Append rows as leaves, with the root that they give, in one commit; the numbers of the leaves.
 
@@ -225,8 +217,9 @@ def append(catalogue: Catalog, rows: Callable[[], Sequence[dict[str, Any]]], now
     """
     with catalogue_errors():
         for attempt in range(_TRIES):
-            table, moment = _table(catalogue), now or datetime.now(UTC)
-            first, hashes = _hashes(table)
+            table = _table(catalogue)
+            first, hashes, newest = _hashes(table)
+            moment = max(now or datetime.now(UTC), newest)  # clocks of machines differ, and leaves are in order of time
             new = [{**row, "leaf": first + at, "at": moment, "by": user_name()} for at, row in enumerate(rows())]
             if not new:
                 return range(first, first)
@@ -278,21 +271,22 @@ def _table(catalogue: Catalog) -> IcebergTable:
     return ensure_table(catalogue, OPT_OUTS, DECLARED, properties)
 
 
-def _hashes(table: IcebergTable) -> tuple[int, list[bytes]]:
-    """How many leaves there are, and their hashes in order.
+def _hashes(table: IcebergTable) -> tuple[int, list[bytes], datetime]:
+    """How many leaves there are, their hashes in order, and when the newest was written.
 
     Raises:
         InputError: numbers are not dense from 0, so a row was taken away or added by hand.
     """
     if table.current_snapshot() is None:
-        return 0, []
-    rows = table.scan(selected_fields=("leaf", "leaf_hash")).to_arrow().sort_by("leaf")
+        return 0, [], datetime.min.replace(tzinfo=UTC)
+    rows = table.scan(selected_fields=("leaf", "leaf_hash", "at")).to_arrow().sort_by("leaf")
     if rows["leaf"].to_pylist() != list(range(rows.num_rows)):
         raise InputError(
             f"{OPT_OUTS}: its leaves are not numbered from 0 to {rows.num_rows - 1}, so rows were removed or added by "
             "hand; roll it back to a snapshot before that (headrace rights verify names the first)"
         )
-    return rows.num_rows, [bytes.fromhex(value) for value in rows["leaf_hash"].to_pylist()]
+    hashes = [bytes.fromhex(value) for value in rows["leaf_hash"].to_pylist()]
+    return rows.num_rows, hashes, rows["at"][-1].as_py() if hashes else datetime.min.replace(tzinfo=UTC)
 
 
 def _note_root(catalogue: Catalog, leaves: int, root: str, moment: datetime) -> None:

@@ -24,7 +24,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, Or
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -333,8 +336,19 @@ def excised_table(dataset: str, window_tokens: int, *more: bool) -> Table:
         "filled_window",
         f"token_count between 0 and {window_tokens} and (size(segments) = 0) = (token_count = 0)",
         "no window is fuller than L, and one without tokens has no segment",
+        # Without this a check is the engine's, and Sail deals the rows anew before it writes them: files of several
+        # row groups would be torn.
+        functools.partial(is_filled_or_empty, window_tokens=window_tokens),
     )
     return replace(declared, checks=(*others, filled), key=(), proofs=())
+
+
+def is_filled_or_empty(rows: pa.RecordBatch, window_tokens: int) -> npt.NDArray[np.bool_]:
+    """(N,) whether each row passes the check `filled_window` after an excision."""
+    counts = rows.column("token_count").to_numpy()
+    segments = pc.list_value_length(rows.column("segments")).to_numpy()
+    passes: npt.NDArray[np.bool_] = (counts >= 0) & (counts <= window_tokens) & ((segments == 0) == (counts == 0))
+    return passes
 
 
 def _rewritten(

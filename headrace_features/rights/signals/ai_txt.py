@@ -8,10 +8,11 @@ Allow: *.txt
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from headrace_features.rights.signals import Reservation
-from headrace_features.rights.signals.robots import Robots, read_robots
+from headrace_features.rights.signals.robots import LINE_ENDS, Pattern, Robots, read_robots
 
 # `*.js` is the extension js, where robots.txt has every path with `.js` in it, `/data.json` too.
 _EXTENSION = re.compile(rb"(?im)^([ \t]*(?:dis)?allow[ \t]*:[ \t]*\*\.[a-z0-9]+)(?=[ \t]*(?:#|$))")
@@ -21,19 +22,22 @@ _EXTENSION = re.compile(rb"(?im)^([ \t]*(?:dis)?allow[ \t]*:[ \t]*\*\.[a-z0-9]+)
 class AiTxt:
     """An ai.txt as it was read."""
 
-    rules: Robots
+    robots: Robots
 
     def page(self, agent: str, url: str) -> Reservation:
         """Whether a page or file may be trained on (scope `training`)."""
-        answer = self.rules.page(agent, url.partition("?")[0])
+        answer = self.robots.page(agent, url.partition("?")[0])
         readings = tuple(_of_training(reading) for reading in answer.stricter_of)
         return replace(_of_training(answer), stricter_of=readings)
+
+    def rules(self, agent: str) -> Iterator[tuple[Pattern, Reservation]]:
+        """Patterns that an agent may, or may not train on."""
+        return ((pattern, _of_training(answer)) for pattern, answer in self.robots.rules(agent))
 
 
 def read_ai_txt(data: bytes) -> AiTxt:
     """Read an ai.txt."""
-    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return AiTxt(read_robots(_EXTENSION.sub(rb"\1$", lines)))
+    return AiTxt(read_robots(_EXTENSION.sub(rb"\1$", LINE_ENDS.sub(b"\n", data))))
 
 
 def _of_training(answer: Reservation) -> Reservation:

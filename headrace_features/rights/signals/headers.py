@@ -12,7 +12,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,23 +33,16 @@ _RAW: Final = frozenset({"script", "style", "title", "textarea"})  # their text 
 
 @dataclass(frozen=True)
 class PageSignals:
-    """What a page says of itself.
+    """What a page says of itself to an agent.
 
     Attributes:
+        agent: to whom.
         reservations: what it says, each of scope `training`; empty where it says nothing.
         licences: addresses of RSL documents that it names.
         inline: RSL documents inside of it (`rsl.read_rsl`).
         other: words of its robots headers and elements that are no answer (`noindex`, unknown ones), with counts.
     """
 
-    reservations: tuple[Reservation, ...]
-    licences: tuple[str, ...]
-    inline: tuple[bytes, ...]
-    other: Mapping[str, int]
-
-
-@dataclass
-class _Seen:
     agent: str
     reservations: list[Reservation] = field(default_factory=list)
     licences: list[str] = field(default_factory=list)
@@ -80,30 +73,27 @@ class _Seen:
         text = shown(f"tdm-reservation: {value.strip()}{f', tdm-policy: {policy}' if policy else ''}")
         self.reservations.append(Reservation(signal, "training", allowed, line, "", text))
 
-    def result(self) -> PageSignals:
-        return PageSignals(tuple(self.reservations), tuple(self.licences), tuple(self.inline), dict(self.other))
-
 
 def read_headers(headers: Iterable[tuple[str, str]], agent: str) -> PageSignals:
     """What X-Robots-Tag, tdm-reservation and Link headers say to an agent; a name may come several times."""
     pairs = [(name.strip().lower(), value) for name, value in headers]
     policy = next((value.strip() for name, value in pairs if name == "tdm-policy"), "")
-    seen = _Seen(agent)
+    signals = PageSignals(agent)
     for name, value in pairs:
         if name == "x-robots-tag":
-            seen.robots("x-robots-tag", value, f"X-Robots-Tag: {value}")
+            signals.robots("x-robots-tag", value, f"X-Robots-Tag: {value}")
         elif name == "tdm-reservation":
-            seen.tdm("tdm-header", value, policy)
+            signals.tdm("tdm-header", value, policy)
         elif name == "link":
             found = ((match[1], match[2].lower().replace('"', "").replace(" ", "")) for match in _LINK.finditer(value))
-            seen.licences += [url for url, rest in found if f"type={_RSL}" in rest and "rel=license" in rest]
-    return seen.result()
+            signals.licences.extend(url for url, rest in found if f"type={_RSL}" in rest and "rel=license" in rest)
+    return signals
 
 
 def read_html(data: bytes, agent: str) -> PageSignals:
     """What meta, link and script elements of a page say to an agent; those of comments and of scripts are none."""
     codec = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    seen = _Seen(agent)
+    signals = PageSignals(agent)
     text = data.decode(codec, "replace")[:LIMIT_CHARACTERS]
     elements = list(_elements(text)) if _SPEAKS.search(text) else []
     named = [(attributes.get("name", "").strip().lower(), attributes) for _, attributes, _, _ in elements]
@@ -112,14 +102,14 @@ def read_html(data: bytes, agent: str) -> PageSignals:
         name, content = attributes.get("name", "").strip(), attributes.get("content", "")
         kind = attributes.get("type", "").strip().lower()
         if element == "meta" and name and agent_token(name) in ("robots", agent_token(agent)):
-            seen.robots("meta", content, f'<meta name="{name}" content="{content}">', line, name)
+            signals.robots("meta", content, f'<meta name="{name}" content="{content}">', line, name)
         elif element == "meta" and name.lower() == "tdm-reservation":
-            seen.tdm("tdm-meta", content, policy, line)
+            signals.tdm("tdm-meta", content, policy, line)
         elif element == "link" and kind == _RSL and "license" in attributes.get("rel", "").lower().split():
-            seen.licences.append(attributes.get("href", "").strip())
+            signals.licences.append(attributes.get("href", "").strip())
         elif element == "script" and kind == _RSL:
-            seen.inline.append(body.strip().encode())
-    return seen.result()
+            signals.inline.append(body.strip().encode())
+    return signals
 
 
 def _elements(text: str) -> Iterator[tuple[str, dict[str, str], str, int]]:

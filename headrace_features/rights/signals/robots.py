@@ -18,14 +18,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headrace_features.rights.signals import Reservation, shown
 
 LIMIT_BYTES: Final = 512 * 1024  # RFC 9309, 2.5: a parser reads at least 500 KiB
 _GLOBAL: Final = frozenset({"sitemap", "license", "host"})  # of the whole file, not of a group
-_LINE_ENDS = re.compile(rb"\r\n|\n|\r")
+LINE_ENDS = re.compile(rb"\r\n|\n|\r")
 _TOKEN = re.compile(r"[a-z0-9_-]+")  # the RFC has no digits; AI2Bot and img2dataset are names all the same
 _ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]*")
 _ESCAPED = re.compile(rb"%[0-9A-Fa-f]{2}|[^\x21-\x7e]")
@@ -104,6 +104,15 @@ class Robots:
         letter, common = (_page(_of(groups, agent), path) for groups in (self.letter, self.common))
         return _stricter(letter, common)
 
+    def rules(self, agent: str) -> Iterator[tuple[Pattern, Reservation]]:
+        """Patterns that an agent may, or may not take, by either reading; of all, where it may not train on pages."""
+        groups = [group for reading in (self.letter, self.common) for group in _of(reading, agent)]
+        rules = {record.line: (rule, group) for group in groups for rule in group.rules for record in [rule[2]]}
+        for (pattern, is_allowed, record), group in rules.values():
+            yield pattern, Reservation("robots.txt", "all", is_allowed, record.line, _names([group]), record.text)
+        if (signal := self.content_signal(agent)).allowed is False:
+            yield Pattern.of(b"/"), signal
+
     def content_signal(self, agent: str, use: str = "ai-train") -> Reservation:
         """What `Content-Signal` says of a use (`search`, `ai-input`, `ai-train`) to an agent (scope `training`)."""
         letter, common = (_signal(_of(groups, agent), use) for groups in (self.letter, self.common))
@@ -113,7 +122,7 @@ class Robots:
 def read_robots(data: bytes) -> Robots:
     """Read a robots.txt; of one above 512 KiB the lines that are whole there."""
     is_cut = len(data) > LIMIT_BYTES
-    lines = _LINE_ENDS.split(data[:LIMIT_BYTES].removeprefix(b"\xef\xbb\xbf"))
+    lines = LINE_ENDS.split(data[:LIMIT_BYTES].removeprefix(b"\xef\xbb\xbf"))
     records = list(_records(lines[:-1] if is_cut else lines))
     licences = tuple(record.value.decode("utf-8", "replace") for record in records if record.key == "license")
     return Robots(licences, is_cut, _groups(records, True), _groups(records, False))
@@ -166,7 +175,8 @@ def agent_token(agent: str) -> str:
 
 def path_of(url: str, keeps_special: bool = False) -> bytes:
     """Path and query of an address as they are compared; of one that is a pattern, its `*` and `$` stay special."""
-    path = _ORIGIN.sub("", url.partition("#")[0], count=1)
+    origin = _ORIGIN.match(url)
+    path = url[origin.end() if origin else 0 :].partition("#")[0]
     octets = (path if path.startswith("/") else f"/{path}").encode("utf-8", "surrogatepass")
     return octets if keeps_special else _octets(octets.replace(b"*", b"%2A").replace(b"$", b"%24"))
 
@@ -223,15 +233,7 @@ def _stricter(letter: Reservation, common: Reservation) -> Reservation:
     if letter.allowed == common.allowed:
         return letter
     stricter = letter if letter.allowed is False or common.allowed else common
-    return Reservation(
-        stricter.signal,
-        stricter.scope,
-        stricter.allowed,
-        stricter.line,
-        stricter.group,
-        stricter.text,
-        (letter, common),
-    )
+    return replace(stricter, stricter_of=(letter, common))
 
 
 def _names(groups: list[Group]) -> str:

@@ -14,52 +14,27 @@ paid for, is for some users or places, or comes from a licence server is none be
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 from headrace_features.rights.signals import Reservation, shown
 from headrace_features.rights.signals.robots import Pattern, path_of
 
 LIMIT_BYTES: Final = 4 << 20
-_NAMESPACES: Final = ("https://rslstandard.org/rsl", "http://rslstandard.org/rsl")
+_NAMESPACES: Final = ("{https://rslstandard.org/rsl}", "{http://rslstandard.org/rsl}")
 _TRAINING: Final = frozenset({"all", "ai-all", "ai-train", "train-ai"})  # the last is of drafts, and still published
 _FREE: Final = frozenset({"", "free", "attribution"})
-_TERMS: Final = frozenset({"permits", "prohibits"})
 
 
-@dataclass
-class _Licence:
-    """Words of a licence by element and its type, such as `permits usage`."""
+@dataclass(frozen=True)
+class Content:
+    """What a `content` says of its pages: the host where its address has one, its pattern, the answer."""
 
-    line: int
-    words: defaultdict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
-    payments: set[str] = field(default_factory=set)
-
-    def answer(self, has_server: bool) -> tuple[bool | None, str]:
-        """Whether it lets somebody train who agreed to nothing, and why."""
-        usage = {element: self.words.get((element, "usage")) for element in _TERMS}
-        if usage["prohibits"] and usage["prohibits"] & _TRAINING:
-            return False, f"prohibits {', '.join(sorted(usage['prohibits']))}"
-        if usage["permits"] is not None and not usage["permits"] & _TRAINING:
-            return False, f"permits no training, only {', '.join(sorted(usage['permits'])) or 'nothing'}"
-        terms = sorted(self.payments - _FREE) + sorted({kind for _, kind in self.words} - {"usage"})
-        if terms or has_server:
-            return False, f"on terms: {', '.join([*terms, *(['licence server'] if has_server else [])])}"
-        return (None, "") if usage["permits"] is None else (True, f"permits {', '.join(sorted(usage['permits']))}")
-
-
-@dataclass
-class _Content:
-    url: str
+    host: str
     pattern: Pattern
-    has_server: bool
-    licences: list[_Licence] = field(default_factory=list)
-
-    def matches(self, host: str, path: bytes) -> bool:
-        return _host(self.url) in ("", host) and self.pattern.matches(path)
+    answer: Reservation
 
 
 @dataclass(frozen=True)
@@ -72,87 +47,67 @@ class Rsl:
     """
 
     fault: str = ""
-    contents: tuple[_Content, ...] = ()
+    contents: tuple[Content, ...] = ()
 
     def page(self, url: str) -> Reservation:
         """Whether a page may be trained on (scope `training`)."""
         path, host = path_of(url), _host(url)
-        matching = [content for content in self.contents if content.matches(host, path)]
-        longest = max((content.pattern.length for content in matching), default=0)
-        answers = [
-            Reservation("rsl", "training", allowed, licence.line, content.url[:200], shown(text))
-            for content in matching
-            if content.pattern.length == longest
-            for licence in content.licences
-            for allowed, text in [licence.answer(content.has_server)]
-        ]
-        prohibiting = [answer for answer in answers if answer.text.startswith("prohibits")]
-        permitting = [answer for answer in answers if answer.allowed]
-        others = [answer for answer in answers if answer.allowed is False]
-        return next(iter(prohibiting + permitting + others), Reservation("rsl", "training", None))
+        matching = [one for one in self.contents if one.host in ("", host) and one.pattern.matches(path)]
+        best = max(matching, key=lambda one: (one.pattern.length, one.answer.allowed is False), default=None)
+        return Reservation("rsl", "training", None) if best is None else best.answer
 
 
-class _Reader:
-    """Callbacks of a parser that refuses DTDs, so no entity can name a file or grow."""
-
-    def __init__(self) -> None:
-        self.contents: list[_Content] = []
-        self.namespaces: tuple[str, ...] = ()
-        self.is_rsl = False
-        self.parser = expat.ParserCreate(namespace_separator=" ")
-        self.parser.StartElementHandler = self.start
-        self.parser.EndElementHandler = self.end
-        self.parser.CharacterDataHandler = self.characters
-        self.parser.StartDoctypeDeclHandler = self.doctype
-        self.terms: tuple[str, str] | None = None
-        self.text: list[str] = []
+class _Builder(ElementTree.TreeBuilder):
+    """A tree without a DTD, so that no entity names a file or grows."""
 
     def doctype(self, *_: object) -> None:
         raise ValueError("it has a DTD")
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        namespace, _, element = name.rpartition(" ")
-        if not self.namespaces:  # of the root: without any it is RSL by its name
-            self.namespaces = (*_NAMESPACES, "") if element == "rsl" else _NAMESPACES
-        if namespace not in self.namespaces:
-            return
-        self.is_rsl = True
-        kind = attributes.get("type", "").strip().lower()
-        if element == "content":
-            url = attributes.get("url", "/").strip()
-            pattern = Pattern.of(path_of(url, keeps_special=True))
-            self.contents.append(_Content(url, pattern, "server" in attributes))
-        elif element == "license" and self.contents:
-            self.contents[-1].licences.append(_Licence(self.parser.CurrentLineNumber))
-        elif element in _TERMS:
-            self.terms, self.text = (element, kind or "usage"), []
-        elif element == "payment" and self.contents and self.contents[-1].licences:
-            self.contents[-1].licences[-1].payments.add(kind)
-
-    def characters(self, text: str) -> None:
-        if self.terms:
-            self.text.append(text)
-
-    def end(self, name: str) -> None:
-        if self.terms and name.rpartition(" ")[2] == self.terms[0]:
-            if self.contents and self.contents[-1].licences:
-                words = "".join(self.text).lower().replace(",", " ").split()
-                self.contents[-1].licences[-1].words[self.terms].update(words)
-            self.terms = None
 
 
 def read_rsl(data: bytes) -> Rsl:
     """Read an RSL document; one with a DTD is refused."""
     if len(data) > LIMIT_BYTES:
         return Rsl(f"it has {len(data):,} bytes, and {LIMIT_BYTES:,} are read")
-    reader = _Reader()
     try:
-        reader.parser.Parse(data, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # LookupError: an encoding that is none
+        root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_Builder()))
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an encoding that is none
         return Rsl(shown(f"no RSL: {error}"))
-    if not reader.is_rsl:
-        return Rsl("no RSL: its elements are others")
-    return Rsl("", tuple(reader.contents))
+    spaces = [*_NAMESPACES, ""] if root.tag == "rsl" else _NAMESPACES
+    contents = [_content(element, space) for space in spaces for element in root.iter(f"{space}content")]
+    is_rsl = contents or root.tag in [f"{space}rsl" for space in spaces]
+    return Rsl("" if is_rsl else "no RSL: its elements are others", tuple(contents))
+
+
+def _content(element: ElementTree.Element, space: str) -> Content:
+    """What is prohibited, else what may be had freely, else what may not."""
+    url = element.get("url", "/").strip()
+    answers = [
+        _licence(licence, space, element.get("server") is not None) for licence in element.findall(f"{space}license")
+    ]
+    prohibited = [answer for answer in answers if answer[1].startswith("prohibits")]
+    ordered = prohibited + [answer for answer in answers if answer[0]] + [answer for answer in answers if answer[1]]
+    allowed, text = next(iter(ordered), (None, ""))
+    answer = Reservation("rsl", "training", allowed, 0, url[:200], shown(text))
+    return Content(_host(url), Pattern.of(path_of(url, keeps_special=True)), answer)
+
+
+def _licence(licence: ElementTree.Element, space: str, has_server: bool) -> tuple[bool | None, str]:
+    """Whether it lets somebody train who agreed to nothing, and why."""
+    words: dict[tuple[str, str], set[str]] = {}
+    for name in ("permits", "prohibits"):
+        for term in licence.findall(f"{space}{name}"):
+            kind = term.get("type", "usage").strip().lower()
+            words.setdefault((name, kind), set()).update((term.text or "").lower().replace(",", " ").split())
+    permits, prohibits = words.get(("permits", "usage")), words.get(("prohibits", "usage"), set())
+    payments = {payment.get("type", "").strip().lower() for payment in licence.findall(f"{space}payment")}
+    terms = [*sorted(payments - _FREE), *sorted({kind for _, kind in words} - {"usage"}), *["server"][:has_server]]
+    if prohibits & _TRAINING:
+        return False, f"prohibits {', '.join(sorted(prohibits))}"
+    if permits is not None and not permits & _TRAINING:
+        return False, f"permits no training, only {', '.join(sorted(permits)) or 'nothing'}"
+    if terms:
+        return False, f"on terms: {', '.join(terms)}"
+    return (None, "") if permits is None else (True, f"permits {', '.join(sorted(permits))}")
 
 
 def _host(url: str) -> str:

@@ -21,20 +21,17 @@ class TdmRep:
 
     Attributes:
         fault: why it cannot be read, else empty; then it says nothing of any page.
-        rules: pattern of the location, whether mining is allowed (None where the value is none of the protocol), the
-            rule as it is written.
+        rules: patterns of locations in order, with what is said of their pages.
     """
 
     fault: str = ""
-    rules: tuple[tuple[Pattern, bool | None, str], ...] = ()
+    rules: tuple[tuple[Pattern, Reservation], ...] = ()
 
     def page(self, url: str) -> Reservation:
         """Whether a page may be mined (scope `training`)."""
         path = path_of(url)
-        for number, (location, allowed, text) in enumerate(self.rules, 1):
-            if location.matches(path):
-                return Reservation("tdmrep.json", "training", allowed, 0, f"rule {number}", text)
-        return Reservation("tdmrep.json", "training", None)
+        silent = Reservation("tdmrep.json", "training", None)
+        return next((answer for location, answer in self.rules if location.matches(path)), silent)
 
 
 def read_tdmrep(data: bytes) -> TdmRep:
@@ -44,23 +41,18 @@ def read_tdmrep(data: bytes) -> TdmRep:
     except (ValueError, RecursionError) as error:
         return TdmRep(shown(f"no JSON: {error}"))
     listed = rules if isinstance(rules, list) else [rules]
-    kept = [
-        (
-            Pattern.of(path_of(rule["location"], keeps_special=True)),
-            reservation(rule.get("tdm-reservation")),
-            _text(rule),
-        )
-        for rule in listed
-        if isinstance(rule, dict) and isinstance(rule.get("location"), str)
-    ]
-    return TdmRep("", tuple(kept)) if kept else TdmRep("no rule of it has a location")
+    kept = [rule for rule in listed if isinstance(rule, dict) and isinstance(rule.get("location"), str)]
+    read = [(Pattern.of(path_of(rule["location"], keeps_special=True)), _answer(rule)) for rule in kept]
+    return TdmRep("" if read else "no rule of it has a location", tuple(read))
+
+
+def _answer(rule: dict[str, Any]) -> Reservation:
+    names = ("tdm-reservation", "tdm-policy")
+    text = ", ".join(f"{name}: {rule[name]}" for name in names if isinstance(rule.get(name), str | int))
+    allowed = reservation(rule.get("tdm-reservation"))
+    return Reservation("tdmrep.json", "training", allowed, 0, shown(rule["location"]), shown(text))
 
 
 def reservation(value: Any) -> bool | None:
     """Whether a value of `tdm-reservation` allows to mine: 1 does not, 0 does, any other is unset by the protocol."""
     return {"1": False, "0": True}.get(str(value).strip()) if isinstance(value, str | int) else None
-
-
-def _text(rule: dict[str, Any]) -> str:
-    named = {key: rule[key] for key in ("location", "tdm-reservation", "tdm-policy") if key in rule}
-    return shown(repr(named))

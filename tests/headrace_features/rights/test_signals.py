@@ -51,7 +51,7 @@ def licence(*terms: str) -> str:
     ],
 )
 @pytest.mark.parametrize("form", ["file", "feed", "no namespace", "utf-16"])
-def test_a_licence_answers_whether_a_stranger_may_train(licences: str, allowed: bool | None, form: str) -> None:
+def test_a_licence_says_whether_a_stranger_may_train(licences: str, allowed: bool | None, form: str) -> None:
     """Who agreed to nothing and paid nothing; as a file of its own, in a feed, and by a sloppy writer."""
     body = RSL.format(CONTENT.format("/", "", licences))
     if form == "feed":
@@ -63,7 +63,6 @@ def test_a_licence_answers_whether_a_stranger_may_train(licences: str, allowed: 
     read = read_rsl(body.encode("utf-16" if form == "utf-16" else "utf-8"))
     answer = read.page("https://example.org/a/b")
     assert not read.fault and answer.allowed is allowed and answer.scope == "training"
-    assert answer.line == (0 if allowed is None else 2)
 
 
 def test_the_content_of_the_longest_pattern_decides() -> None:
@@ -125,7 +124,7 @@ def test_the_first_location_that_matches_decides() -> None:
     document = read_tdmrep(json.dumps(rules).encode())
     answers = {"/a/open/1": True, "/a/b": False, "/x.pdf": False, "/x": None}
     assert {path: document.page(f"https://e.org{path}").allowed for path in answers} == answers
-    assert document.page("/a/b").group == "rule 2"
+    assert document.page("/a/b").group == "/a"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"[1]", b"\xff\xfe", b"[" * 100_000, b'[{"location": 1}]'])
@@ -183,7 +182,7 @@ def test_words_of_robots_headers_and_elements(value: str, allowed: bool | None, 
     assert all(one.line == 2 and one.signal == "meta" for one in page.reservations)
 
 
-def _answer(reservations: tuple[Reservation, ...]) -> bool | None:
+def _answer(reservations: list[Reservation]) -> bool | None:
     decisive = strictest(reservations)
     return None if decisive is None else decisive.allowed
 
@@ -201,12 +200,12 @@ def test_elements_count_where_they_are_elements() -> None:
 def test_licences_are_named_by_link_headers_elements_and_scripts() -> None:
     """Those of RSL; a link to a licence for people is none."""
     header = '<https://e.org/l.xml>; rel="license"; type="application/rsl+xml", </cc>; rel=license'
-    assert read_headers([("Link", header)], "x").licences == ("https://e.org/l.xml",)
+    assert read_headers([("Link", header)], "x").licences == ["https://e.org/l.xml"]
     body = RSL.format(CONTENT.format("", "", licence("prohibits usage all")))
     page = f"""<link rel="license" href="/cc"><link rel="a license" type="application/rsl+xml" href="/l.xml?a&amp;b">
     <script type="application/rsl+xml">{body}</script>"""
     signals = read_html(page.encode(), "x")
-    assert signals.licences == ("/l.xml?a&b",)
+    assert signals.licences == ["/l.xml?a&b"]
     assert [read_rsl(document).page("https://e.org/a").allowed for document in signals.inline] == [False]
 
 

@@ -31,7 +31,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents, record_excisions
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.packing.excise import excise
+from spark_jobs.packing.excise import excise, excised_table
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig
@@ -166,6 +166,21 @@ def rows(catalogue: Catalog) -> Rows:
     """What readers see, by ordinal."""
     found = catalogue.load_table(TABLE).scan().to_arrow().to_pylist()
     return {row["ordinal"]: row for row in found}
+
+
+@pytest.mark.parametrize("more", [(), (True,), (False, True), (True, True, True)])
+def test_workers_check_what_is_rewritten(more: tuple[bool, ...]) -> None:
+    """Else Sail deals the rows of a file of several row groups to several files, and the excision is refused."""
+    checks = {check.name: check for check in excised_table("code", 16, *more).checks}
+    assert all(check.holds is not None for check in checks.values())
+    segment = {"doc_id": "a", "document_start": 0, "token_count": 1, "window_start": 0}
+    cases = [(0, 0), (0, 1), (1, 0), (1, 1), (16, 2), (17, 2), (-1, 0)]
+    rows = pa.RecordBatch.from_pydict(
+        {"token_count": [count for count, _ in cases], "segments": [[segment] * parts for _, parts in cases]}
+    )
+    holds = checks["filled_window"].holds
+    assert holds is not None
+    assert holds(rows).tolist() == [0 <= count <= 16 and (parts == 0) == (count == 0) for count, parts in cases]
 
 
 def files(catalogue: Catalog) -> set[str]:

@@ -1,0 +1,167 @@
+"""The statement about a request: what was taken out for it, that no blend serves it any more, and the proof of both.
+
+    leaves      all rows of its entries, each with the path of hashes from it to the root of the register
+    documents   what they reached and how, as the rows of its excisions say
+    windows     every (table, snapshot) that a blend can serve, looked through while the statement is made
+    before      who read the documents, up to which offset; `examples/verify_statement.py` checks the rest
+
+A statement stands for the rows of the register that it counts. Rows that come later do not touch it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+
+from dagster_project.exceptions import CheckFailedError, CommandError
+from headrace.tables.rights_root import OPT_OUTS
+from headrace_features.rights.merkle import audit_path
+from headrace_features.rights.register import ROOTS, Entry, entries, leaf_bytes
+from headrace_features.rights.served import Served, served_texts, served_windows
+from headrace_features.rights.verify import Log
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents
+
+FORMAT: Final = "headrace-rights-statement/1"
+NOT_RECORDED: Final = "not recorded"
+
+
+def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> dict[str, Any]:
+    """State what became of an entry, or of all entries of a request, as JSON.
+
+    Raises:
+        CommandError: there is none of this name.
+        CheckFailedError: the register is not as it was written.
+    """
+    made_at, log = now or datetime.now(UTC), Log.read(catalogue)
+    if fault := next(log.faults(), None):
+        raise CheckFailedError(f"rights statement: {fault}; mend the register first (headrace rights verify)")
+    asked = _asked(catalogue, name)
+    rows = [row for row in log.rows if row["entry"] in {entry.entry for entry in asked}]
+    documents = documents_of(rows)
+    doc_ids = sorted({document["doc_id"] for document in documents})
+    windows = list(served_windows(catalogue, doc_ids))
+    texts = list(served_texts(catalogue, doc_ids))
+    taken = {row["entry"] for row in rows if row["act"] == "excision"}
+    waiting = [entry.entry for entry in asked if entry.holds and entry.entry not in taken]
+    verdict = _verdict([*windows, *texts], waiting, taken)
+    stated: dict[str, Any] = {
+        "format": FORMAT,
+        "made_at": _written(made_at),
+        "about": name,
+        "entries": [_entry(entry) for entry in asked],
+        "verdict": verdict,
+        "claim": _claim(verdict, windows, texts, waiting),
+        "register": {"table": OPT_OUTS, "leaves": len(log.rows), "root": log.prefixes[-1], **_day(log)},
+        "leaves": _leaves(log, rows),
+        "documents": documents,
+        "windows": [_served(served) for served in windows if served.by],
+        "kept": [_served(served) for served in windows if not served.by],
+        "texts": [_served(served) for served in texts],
+        "packed_again": sorted(set(doc_ids) - excised_documents(catalogue, None)),
+        "left_out_by": EXCISIONS,
+        **_before(rows),
+    }
+    return stated
+
+
+def documents_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The documents that rows of excisions say, each with its leaf and how it was reached, in order of doc_id."""
+    documents = []
+    for row in rows:
+        for document in _detail(row).get("documents", ()):
+            facts = {"doc_id": document} if isinstance(document, str) else dict(document)
+            documents.append({"how": NOT_RECORDED, **facts, "leaf": row["leaf"]})
+    return sorted(documents, key=lambda document: (document["doc_id"], document["leaf"]))
+
+
+def _asked(catalogue: Catalog, name: str) -> list[Entry]:
+    there = entries(catalogue)
+    asked = [entry for entry in there if name in (entry.entry, entry.opt_out.request)]
+    if not asked:
+        known = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
+        raise CommandError(
+            f"rights statement {name}: no entry or request has this name{nearest(name, known)}; "
+            "headrace rights list names them"
+        )
+    return asked
+
+
+def _verdict(served: Iterable[Served], waiting: Sequence[str], taken: Iterable[str]) -> str:
+    if any(part.holding for part in served if part.by):
+        return "present"
+    if waiting:
+        return "waiting"
+    return "absent" if taken else "refused"
+
+
+def _claim(verdict: str, windows: Sequence[Served], texts: Sequence[Served], waiting: Sequence[str]) -> str:
+    served = [part for part in windows if part.by]
+    if verdict == "present":
+        where = sorted({f"{part.table} at snapshot {part.snapshot_id}" for part in [*served, *texts] if part.holding})
+        return f"NOT absent: windows that are served still hold documents of this request, in {', '.join(where)}."
+    if verdict == "waiting":
+        return f"Nothing was taken out yet for {', '.join(waiting)}: they wait (headrace rights plan, then apply)."
+    if verdict == "refused":
+        return "The request was refused or withdrawn, so nothing was taken out for it."
+    counted = f"{sum(part.rows for part in served):,} windows of {len(served):,} (table, snapshot) pairs"
+    beside = f" and {len(texts):,} pinned tables of texts" if texts else ""
+    return (
+        "Absent from every window that any blend of this lake serves, as of these pairs: "
+        f"{counted}{beside} were looked through when this statement was made."
+    )
+
+
+def _leaves(log: Log, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with their hashes and paths; a row is stated as its hash has it."""
+    hashes = [bytes.fromhex(row["leaf_hash"]) for row in log.rows]
+    return [
+        {
+            "leaf": row["leaf"],
+            "leaf_hash": row["leaf_hash"],
+            "row": json.loads(leaf_bytes(row)),
+            "audit_path": [beside.hex() for beside in audit_path(hashes, row["leaf"])],
+        }
+        for row in rows
+    ]
+
+
+def _day(log: Log) -> dict[str, str]:
+    """The day of the newest leaf, which is that of the root."""
+    newest = log.rows[-1]["at"].astimezone(UTC)
+    return {"day": newest.date().isoformat(), "written": _written(newest), "roots": ROOTS}
+
+
+def _before(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Who read the documents before, what was derived from them, models that learnt from them: as excisions say."""
+    parts: dict[str, list[Any]] = {"read_before": [], "derived": [], "models": []}
+    for row in rows:
+        for part, key in (("read_before", "runs"), ("derived", "derived"), ("models", "models")):
+            parts[part] += [fact for fact in _detail(row).get(key, ()) if fact not in parts[part]]
+    return parts
+
+
+def _detail(row: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(row["detail"]) if row["act"] == "excision" and row["detail"] else {}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    opt_out = entry.opt_out
+    since = None if opt_out.since is None else _written(opt_out.since)
+    facts = {**asdict(opt_out), "values": list(opt_out.values), "since": since}
+    return {"entry": entry.entry, **facts, "at": _written(entry.at), "leaf": entry.leaf, "state": entry.state}
+
+
+def _served(served: Served) -> dict[str, Any]:
+    """Ids as text, since readers of JSON round numbers of 64 bits."""
+    holding = [{"ordinal": row, "doc_id": doc_id} for row, doc_id in served.holding]
+    return {**asdict(served), "snapshot_id": str(served.snapshot_id), "by": list(served.by), "holding": holding}
+
+
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,70 @@
+"""`headrace rights verify` and `headrace rights statement`: the register as it was written, and what is out for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from dagster_project.cli.output import JSON, print_json, say
+from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.project.loading import lake_catalogue
+
+
+@click.command("verify", epilog="\b\nExample: headrace rights verify")
+@JSON
+def verify(as_json: bool) -> None:
+    """Check that no row of the register was changed, removed or inserted late: rows, their root, its copies."""
+    from headrace_features.rights.verify import Log
+
+    log = Log.read(lake_catalogue())
+    faults = list(log.faults())
+    if as_json:
+        print_json(
+            {
+                "leaves": len(log.rows), "root": log.prefixes[-1], "roots": len(log.days),
+                "snapshots": len(log.snapshots), "faults": faults,
+            }
+        )  # fmt: skip
+    else:
+        for fault in faults:
+            say(fault)
+    if faults:
+        raise CheckFailedError(
+            f"rights verify: {len(faults):,} faults in the register, the first: {faults[0]}; compare with a "
+            "backup, and with statements that were given out"
+        )
+    if not as_json:
+        say(f"{len(log.rows):,} rows are as they were written; root {log.prefixes[-1]}")
+        say(f"The same root is in {len(log.days):,} appends and in the summaries of {len(log.snapshots):,} snapshots")
+
+
+@click.command("statement", epilog="\b\nExample: headrace rights statement 5f1c02ab9d3e7710 --output statement.html")
+@click.argument("name", metavar="ENTRY|REQUEST")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="a .json or .html file")
+@JSON
+def statement(name: str, output: Path | None, as_json: bool) -> None:
+    """State that what an entry reached is out of all that is served, with the proof; ends with status 3 if it is not.
+
+    Windows are looked through now. A .json is checked by examples/verify_statement.py, a .html is for people.
+    """
+    from headrace_features.rights.statement import statement_of
+    from headrace_features.rights.statement_page import page_of
+
+    if output is not None and output.suffix not in (".json", ".html"):
+        raise CommandError(f"rights statement: {output} is neither .json nor .html; name such a file")
+    stated = statement_of(lake_catalogue(), name)
+    if output is not None:
+        text = page_of(stated) if output.suffix == ".html" else json.dumps(stated, indent=1, ensure_ascii=False)
+        output.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        print_json(stated)
+    else:
+        say(stated["claim"])
+        for part in stated["kept"]:
+            if part["holding"]:
+                say(f"{part['table']} at {part['snapshot_id']}, which no blend serves, has them until it expires")
+        say(f"{stated['register']['leaves']:,} rows of the register, root {stated['register']['root']}")
+    if stated["verdict"] != "absent":
+        raise CheckFailedError(f"rights statement {name}: {stated['claim']}")

@@ -80,7 +80,8 @@ def test_robots_txt_of_an_archive_holds_for_the_pages_behind_it(tmp_path: Path) 
 SAYS = {
     "nothing": ((), "", True),
     "X-Robots-Tag": (("X-Robots-Tag: noindex, noai",), "", False),
-    "another agent": (("X-Robots-Tag: otherbot: noai",), "", True),
+    "another agent": (("X-Robots-Tag: otherbot: noindex, noai",), "", True),
+    "two headers": (("X-Robots-Tag: otherbot: noindex", "X-Robots-Tag: noai"), "", False),
     "noindex": (("X-Robots-Tag: noindex",), "", True),
     "meta": ((), '<meta name="robots" content="noai, noimageai">', False),
     "tdm": (("TDM-Reservation: 1",), "", False),

@@ -155,6 +155,19 @@ def test_each_file_is_asked_for_once_at_the_pace_and_the_destinations_of_the_lis
     assert list(refusals) == [f"{server.url}/d"] and "forbidden_address" in str(refusals)
 
 
+def test_where_a_redirect_leads_is_asked_too(server: Any, catalogue: Catalog, tmp_path: Path) -> None:
+    """By the register and by its site: what came from there is not kept."""
+    other = server.url.replace("127.0.0.1", "localhost")
+    server.answers["/robots.txt"] = (200, b"User-agent: *\nDisallow: /closed\n", {})
+    server.answers |= {f"/{name}": (302, b"", {"Location": f"{other}/{name}2"}) for name in ("x", "y")}
+    server.answers |= {"/x2": (302, b"", {"Location": "/closed"}), "/y2": TEXT, "/closed": TEXT}
+    register.add_entries(catalogue, [OptOut("o", "url_prefix", (f"{other}/y2",))])
+    hosts = [server.host, server.host.replace("127.0.0.1", "localhost")]
+    refusals = fetched(catalogue, config_of(tmp_path, [f"{server.url}/x", f"{server.url}/y"], allowed_hosts=hosts))
+    assert "Disallow: /closed (opted_out)" in refusals[f"{server.url}/x"]
+    assert "url_prefix" in refusals[f"{server.url}/y"]
+
+
 def test_a_page_that_says_no_is_not_kept(server: Any, catalogue: Catalog, tmp_path: Path) -> None:
     """By its header, of several one, or by its markup; what it says is kept, with any other that says something."""
     text, html = {"Content-Type": "text/plain"}, {"Content-Type": "text/html"}

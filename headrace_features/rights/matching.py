@@ -12,16 +12,22 @@ A value may be named by several entries; `hits` gives all, the other methods the
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from headrace_features.rights.register import Entry, Kind, author_hash
 from headrace_features.rights.subjects import canonical_host, canonical_url
 from spark_jobs.exceptions import InputError
 
-_NONE: tuple[str, ...] = ()
+ADDRESSES: Final = ("url", "source_url", "link", "permalink", "warc_target_uri")
+"""Keys of a document's metadata that say where on the web it is."""
+AUTHORS: Final = ("author", "authors", "byline", "creator", "creators", "from", "sender", "user", "username", "owner")
+"""Keys that say who wrote it."""
+_NONE: Final[tuple[str, ...]] = ()
 _ADDRESS = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"]+")
 _SEPARATORS = re.compile(r"\s*(?:[;,&|\n]|\band\b)\s*")
 
@@ -61,6 +67,11 @@ class Matcher:
     def kinds(self) -> frozenset[Kind]:
         """Kinds of which there is an entry, so that nobody reads a column that no entry needs."""
         return frozenset(kind for kind, _ in self.named)
+
+    @functools.cached_property
+    def hosts(self) -> frozenset[str]:
+        """Hosts of prefixes, without ports."""
+        return frozenset(host.partition(":")[0] for host in self.lengths)
 
     def hits(self, kind: Kind, value: str) -> tuple[str, ...]:
         """All entries of a kind that name a value (of `domain` and `url_prefix`, a whole URL)."""
@@ -180,11 +191,11 @@ def _parents(host: str) -> Iterator[str]:
 def _path_keys(path: str) -> Iterator[str]:
     """A path, the files that it may be a record of, and the folders above it."""
     yield path
-    for at, letter in enumerate(path):
-        if letter == "#":
-            yield path[:at]
-        elif letter == "/":
-            yield f"{path[:at]}/*"
+    for sign, end in (("#", ""), ("/", "/*")):
+        at = path.find(sign)
+        while at >= 0:
+            yield path[:at] + end
+            at = path.find(sign, at + 1)
 
 
 def _first(found: tuple[str, ...]) -> str | None:

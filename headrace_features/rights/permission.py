@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace_features.rights.answers import keep_answers
-from headrace_features.rights.matching import Matcher
+from headrace_features.rights.matching import ADDRESSES, AUTHORS, Matcher
 from headrace_features.rights.register import Entry, Kind, entries, register_salt
 from headrace_features.rights.sites import HostSite
 from spark_jobs.sources.config.permissions import Permission, refusal_of
@@ -17,8 +17,6 @@ from spark_jobs.sources.refusals import Refusal
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_ADDRESSES: Final = ("url", "source_url", "link", "permalink")
-_AUTHORS: Final = ("author", "authors", "creator", "from", "user", "username", "owner")
 _WEB: Final = re.compile("https?://", re.I)
 
 
@@ -55,10 +53,10 @@ class RegisterOptOuts:
     def _named_by(self, facts: Mapping[str, Any]) -> Iterator[str | None]:
         """The entries that name a file or document, where there is one of the kind at all."""
         matcher, kinds, metadata = self.matcher, self.kinds, facts.get("metadata") or {}
-        path = facts.get("path") or ""
+        path, repository = facts.get("path") or "", facts.get("repository") or ""
         if "dataset" in kinds:
             yield matcher.dataset(self.dataset)
-        if "repository" in kinds and (repository := facts.get("repository")):
+        if "repository" in kinds and repository:
             yield matcher.repository(repository)
         if "path" in kinds:
             yield matcher.path(path)
@@ -67,10 +65,12 @@ class RegisterOptOuts:
         if "record" in kinds:
             yield matcher.record(facts.get("doc_id") or "", path)
         if not kinds.isdisjoint(("domain", "url_prefix")):
-            addresses = (facts.get("location"), path, *(metadata.get(name) for name in _ADDRESSES))
+            addresses = (facts.get("location"), path, *(metadata.get(name) for name in ADDRESSES))
             yield from (matcher.url(address) for address in addresses if address and _WEB.match(address))
         if "author" in kinds:
-            yield from (matcher.author(metadata[name]) for name in _AUTHORS if name in metadata)
+            owner, slash, _ = repository.partition("/")
+            names = [value for key, value in metadata.items() if key.lower() in AUTHORS]
+            yield from map(matcher.author, [*names, *([owner] if slash else [])])
 
 
 def opt_outs(catalogue: Catalog, dataset: str) -> RegisterOptOuts | None:

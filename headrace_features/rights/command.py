@@ -11,7 +11,7 @@ from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.register import KINDS
-from headrace_features.rights.statement_command import statement, verify
+from headrace_features.rights.statement_command import lineage, statement, verify
 from headrace_features.rights.summary_command import summary
 
 
@@ -93,4 +93,5 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
 
 rights.add_command(verify)
 rights.add_command(statement)
+rights.add_command(lineage)
 rights.add_command(summary)

@@ -24,7 +24,7 @@ APART |= {("mix", "plan"), ("corpus", "cells")}  # of a corpus with cells: compo
 APART.add(("dataset", "reopen"))  # of what a model refused: test_lake_status.py
 APART |= {("template", "add"), ("template", "show"), ("corpus", "preview")}  # conversations/test_commands.py
 APART |= {
-    ("rights", name) for name in ("add", "list", "decide", "summary", "verify", "statement")
+    ("rights", name) for name in ("add", "list", "decide", "summary", "verify", "statement", "lineage")
 }  # tests/headrace_features/rights
 APART.add(("table", "check"))  # of lakes in local files, which Sail reads: test_table_check.py
 

@@ -39,6 +39,7 @@ EVALS = {
     "gsm8k_train": ("gsm8k_train.jsonl.gz", ["question", "answer"]),
 }
 HOST_WORDS = 10_000
+RAISED = str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 SPACES = [" ", "\t", "\n\n", "  ", "\r\n", "\u00a0"]
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -96,6 +97,31 @@ def swapped(text: str, draw: random.Random) -> str:
     return " ".join(words)
 
 
+def behind_each_sixth(mark: Callable[[int], str]) -> Change:
+    """Write a footnote's mark behind each sixth word."""
+
+    def marked(text: str, draw: random.Random) -> str:
+        numbers = itertools.count(1)
+        return per_word(text, lambda word: word + mark(number // 6) if (number := next(numbers)) % 6 == 0 else word)
+
+    return marked
+
+
+def mistyped(text: str, draw: random.Random) -> str:
+    """Mistype each fifth word of three letters or more: two letters swapped, one left out, added, or another."""
+    numbers = itertools.count(1)
+
+    def typo(word: str) -> str:
+        if next(numbers) % 5 or len(word) < 3:
+            return word
+        at, letter = draw.randrange(len(word) - 1), draw.choice("abcdefghijklmnopqrstuvwxyz")
+        swapped_letters = word[at + 1] + word[at]
+        changed = (swapped_letters + word[at + 2 :], word[at + 1 :], letter + word[at:], letter + word[at + 1 :])
+        return word[:at] + draw.choice(changed)
+
+    return per_word(text, typo)
+
+
 SURFACE: dict[str, Change] = {
     "verbatim": lambda text, draw: text,
     "upper case": lambda text, draw: text.upper(),
@@ -111,8 +137,16 @@ SURFACE: dict[str, Change] = {
     "decomposed (NFKD)": lambda text, draw: unicodedata.normalize("NFKD", text),
     "full width": lambda text, draw: text.translate({c: c + 0xFEE0 for c in range(0x21, 0x7F)}),
     "escaped as JSON": lambda text, draw: json.dumps(text),
+    "footnotes [n]": behind_each_sixth("[{}]".format),
+    "footnotes <sup>n</sup>": behind_each_sixth("<sup>{}</sup>".format),
+    "raised footnotes": behind_each_sixth(lambda number: str(number).translate(RAISED)),
+    "tags around words": lambda text, draw: per_word(
+        text, lambda word: f"<b>{word}</b>" if draw.random() < 0.2 else word
+    ),
+    "blanks as entities": lambda text, draw: re.sub(" ", lambda _: draw.choice([" ", " ", "&nbsp;"]), text),
 }  # fmt: skip
 MEANING: dict[str, Change] = {
+    "each fifth word mistyped": mistyped,
     "some synonyms": lambda text, draw: per_word(text, lambda word: SYNONYMS.get(word.lower(), word).replace("~", " ")),
     "10% of words replaced": replaced(0.1),
     "20% of words replaced": replaced(0.2),

@@ -25,7 +25,7 @@ from spark_jobs.features import PACKAGE, brought, missing
 GROUPS: Final = (
     *("sources", "readers", "scorers", "selections", "commands", "pages", "services", "exports"),
     *("kinds", "steps", "names", "parts", "reader_parts", "columns", "corpus_commands", "derivations", "declarations"),
-    "run_ends",
+    *("permissions", "run_ends"),
 )
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
     the file -> addresses, host by host -> answers -> objects, then their rows (`checkpoints`) -> the listing
 
 Hosts are asked side by side, each by one request at a time and at a rate of its own. An address is asked for with the
-validators of its server. Listing an address is to answer for asking it: robots.txt is not looked at. A list is
+validators of its server, where the opt-out register and its site let it be (`site_asking`). A list is
 often made of other people's links, so an address in a private network is asked only where `allowed_hosts` names it.
 """
 
@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from headrace_features.apis.client import ApiClient, Fault, HttpAnswer, tried, validators
 from headrace_features.apis.endpoint import Fetched
+from headrace_features.apis.site_asking import Get, Permissions
 from spark_jobs.credentials import address_fault, without_secrets
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
@@ -28,6 +30,7 @@ from spark_jobs.sources.paged.checkpoints import Checkpoints, Reading, StoredPag
 from spark_jobs.sources.paged.rate import Pace
 from spark_jobs.sources.refusals import DELETED, Reason, Refusal
 
+Permitting: TypeAlias = Callable[[Get], Permissions]
 _OWN = ("addresses", "get")  # endpoint and request of their rows
 _SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host is not asked any more in a run
 
@@ -90,8 +93,17 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
             yield FoundFile(url, path, newest_page.byte_count, newest_page.fetched, why), newest_page.object
 
 
-def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
+def fetch_addresses(
+    source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0, permitting: Permitting = Permissions
+) -> Fetched:
     """Ask for each address once; a fetch cut off, or stopped after `limits.fetch_seconds`, is continued.
+
+    Args:
+        source: names the list.
+        store: of the pages of the dataset.
+        objects: where they are kept.
+        seed: of the waits after faults.
+        permitting: makes what says which addresses may be fetched; it is given the function that fetches one.
 
     Raises:
         InputError: the list cannot be read.
@@ -107,7 +119,7 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
         if refusal is None and url not in there:
             hosts.setdefault(urlsplit(url).netloc, []).append(url)
     stored = {(page.cursor, page.digest): page for page in pages if page.refusal is None}
-    fetch = _AddressFetch(source, store, objects, stored_pages, stored, number, seed)
+    fetch = _AddressFetch(source, store, objects, stored_pages, stored, number, seed, permitting)
     asyncio.run(fetch.ask_hosts(hosts))
     if not fetch.done.paused:
         store.begin(*_OWN, Reading(number, True, None, None))
@@ -125,25 +137,30 @@ class _AddressFetch:
     stored: Mapping[tuple[str, str | None], StoredPage]
     number: int
     seed: int
+    permitting: Permitting
     done: Fetched = field(default_factory=Fetched)
 
     async def ask_hosts(self, hosts: Mapping[str, list[str]]) -> None:
         """Ask all hosts side by side."""
         # Uncompressed, because a gzip stream that was cut off cannot be told apart from a complete one.
         accept, allowed = {"Accept": "*/*", "Accept-Encoding": "identity"}, self.source.allowed_hosts
+        accept["User-Agent"] = self.source.rights.agent  # which is to have the name that robots.txt goes by
         self.client = ApiClient(self.source.limits, allowed=allowed, accept=accept)
         self.slots, self.saving = asyncio.Semaphore(self.source.limits.connections), asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds
+        self.paces = defaultdict[str, Pace](lambda: Pace(self.source.limits, self.seed))
+        self.permissions = self.permitting(self._get)
         try:
             async with asyncio.TaskGroup() as group:
                 for urls in hosts.values():
                     group.create_task(self._ask_host(urls))
         finally:
+            await self.permissions.close()
             await self.client.close()
 
     async def _ask_host(self, urls: list[str]) -> None:
         """Ask one address after the other, until all of them were asked or the time is over."""
-        pace, silent, why = Pace(self.source.limits, self.seed), 0, ""
+        silent, why = 0, ""
         for url in urls:
             if time.monotonic() > self.until:
                 self.done.paused = True
@@ -152,7 +169,7 @@ class _AddressFetch:
                 detail = f"its host is asked no more in this run: {why}"
                 got: HttpAnswer | Fault = Fault(Refusal(Reason.NO_ANSWER, detail), again=False)
             else:
-                got = await tried(lambda url=url: self._ask(url, pace), pace, self.source.limits)  # type: ignore[misc]
+                got = await self._permitted(url)
                 if isinstance(got, Fault) and got.overload:
                     waits = not got.again  # it names a time to wait that is too long
                     silent, why = _SILENT if waits else silent + 1, got.refusal.detail
@@ -160,6 +177,19 @@ class _AddressFetch:
                     silent = 0
             async with self.saving:
                 await asyncio.to_thread(self._note, url, got)
+
+    async def _permitted(self, url: str) -> HttpAnswer | Fault:
+        """An answer, where the address may be fetched and what came may be kept."""
+        refusal = await self.permissions.refusal(url)
+        got = Fault(refusal, again=False) if refusal else await self._get(url)
+        if isinstance(got, HttpAnswer) and (refusal := await self.permissions.answer_refusal(url, got)):
+            return Fault(refusal, again=False)
+        return got
+
+    async def _get(self, url: str) -> HttpAnswer | Fault:
+        """What an address gives, asked as often as the limits say, at the pace of its host."""
+        pace = self.paces[urlsplit(url).netloc]
+        return await tried(lambda: self._ask(url, pace), pace, self.source.limits)
 
     async def _ask(self, url: str, pace: Pace) -> HttpAnswer | Fault:
         await pace.turn()

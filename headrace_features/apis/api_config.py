@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.paged_source import PagedSource, RequestLimits, Variable
+from spark_jobs.sources.config.permissions import Asking
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -167,6 +168,11 @@ class ApiSource(PagedSource):
     )
     limits: RequestLimits = Field(
         RequestLimits(), description="how hard the server is asked", json_schema_extra=NO_ROWS
+    )
+    rights: Asking = Field(
+        Asking(ask="register"),
+        description="who is asked what may be taken; docs/operate/rights.md",
+        exclude_if=Asking(ask="register").__eq__,
     )
 
     @model_validator(mode="after")

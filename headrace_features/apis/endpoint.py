@@ -37,6 +37,7 @@ from headrace_features.apis.paging import (
     since_value,
     why_stopped,
 )
+from headrace_features.apis.site_asking import Permissions
 from spark_jobs.credentials import with_variables, without_known
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.identity import sha256_hex
@@ -100,6 +101,11 @@ class EndpointFetch:
         self.requests = self.new_pages = self.kept = 0
         self.saving = asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds
+
+    async def fetch_permitted(self, permissions: Permissions) -> None:
+        """Read the endpoint, where its address may be asked for."""
+        refusal = await permissions.refusal(self.asked.url) if self.asked.url else None
+        await self.fetch() if refusal is None else self._refuse(StoredPage("", -1, refusal=refusal))
 
     async def fetch(self) -> None:
         """Read the endpoint until a reading saw no move of the list or brought no new page."""

@@ -10,15 +10,17 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 
-from headrace_features.apis.addresses import fetch_addresses, found_addresses
+from headrace_features.apis.addresses import Permitting, fetch_addresses, found_addresses
 from headrace_features.apis.api_config import ApiSource, request_digest
-from headrace_features.apis.client import ApiClient
+from headrace_features.apis.client import ApiClient, Fault, HttpAnswer, tried
 from headrace_features.apis.connectors import imported
 from headrace_features.apis.endpoint import EndpointFetch, Fetched
+from headrace_features.apis.site_asking import Permissions
 from spark_jobs.credentials import VARIABLE
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -89,11 +91,12 @@ def fetch_source(
         LeaseError: another process is fetching for the dataset, and goes on for longer than `wait_seconds`.
     """
     store = Checkpoints(catalogue, dataset)
+    permitting = partial(Permissions.of, dataset, source, catalogue)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         if isinstance(source, ApiSource):
-            done = asyncio.run(fetch_pages(source, store, objects))
+            done = asyncio.run(fetch_pages(source, store, objects, permitting=permitting))
         else:
-            done = fetch_addresses(source, store, objects)
+            done = fetch_addresses(source, store, objects, permitting=permitting)
     _log.info("%s: %d requests, %d new pages, %d records", dataset, done.requests, done.pages, done.records)
     if done.paused:
         _log.warning("%s: stopped after limits.fetch_seconds, what came lands; the next run goes on", dataset)
@@ -102,20 +105,31 @@ def fetch_source(
     return done
 
 
-async def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
-    """Fetch the endpoints of a source side by side; the seed is that of the waits after faults."""
+async def fetch_pages(
+    source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0, permitting: Permitting = Permissions
+) -> Fetched:
+    """Fetch the endpoints of a source side by side; the other arguments are those of `fetch_addresses`."""
     named = [list_config.url for list_config in source.lists.values() if list_config.url]
     variables, done = set(VARIABLE.findall(source.model_dump_json())), Fetched()
     client = ApiClient(source.limits, source.auth, source.headers, named, source.allowed_hosts, variables=variables)
     pace, slots = Pace(source.limits, seed), asyncio.Semaphore(source.limits.connections)
     connector = None if source.pages is None else imported(source.pages)
+
+    async def get(url: str) -> HttpAnswer | Fault:
+        async with slots:
+            await pace.turn()
+            done.requests += 1
+            return await client.get(url, {}, {})
+
+    permissions = permitting(lambda url: tried(lambda: get(url), pace, source.limits))
     try:
         async with asyncio.TaskGroup() as group:
             for name in source.lists:
                 fetch = EndpointFetch(name, source, client, connector, pace, slots, store, objects, done)
-                group.create_task(fetch.fetch())
+                group.create_task(fetch.fetch_permitted(permissions))
     except* ConfigError as errors:
         raise errors.exceptions[0] from None
     finally:
+        await permissions.close()
         await client.close()
     return done

@@ -4,6 +4,9 @@
     resource     the same without HTTP headers, where its address is one of the web
     conversion   a text extracted already, as in WET files
 
+A site's robots.txt and its like in the archive hold for its pages behind them (crawlers ask first), headers and words
+of a page for that page: what they do not let be taken is refused (`rights: {ask: site}`).
+
 Requests, metadata, revisits and the like are about documents and are none. An unusable record is refused, and
 the next is read; damage without a findable record behind it ends the file.
 """
@@ -11,9 +14,11 @@ the next is read; damage without a findable record behind it ends the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import urlsplit
 
 from headrace_features.formats.warc_records import WarcRecord, warc_records
+from spark_jobs.sources.config.permissions import Site, site_maker
 from spark_jobs.sources.encodings.decoding import Decoded, decode
 from spark_jobs.sources.opening.compression import codec_of, decompressed
 from spark_jobs.sources.opening.gzip_members import GzipMembers
@@ -42,19 +47,51 @@ _HEADERS = {
 
 def read_archive(file: RecordFile) -> Iterator[Record | Refused]:
     """Documents of a file, decompressed by its first bytes: names of archives are often wrong."""
-    codec = codec_of(file.raw)
+    codec, make = codec_of(file.raw), site_maker(file.source)
+    sites = None if make is None else _Sites(make)
     if codec == "gzip":
         members = GzipMembers(file.raw)
-        return archive_records(members, file.extract, file.max_bytes, members.member_start)
+        return archive_records(members, file.extract, file.max_bytes, members.member_start, sites)
     if codec is None:
-        return archive_records(file.raw, file.extract, file.max_bytes, lambda position: position)
-    return archive_records(
-        decompressed(file.raw, codec, file.source.archives), file.extract, file.max_bytes, lambda _: None
-    )
+        return archive_records(file.raw, file.extract, file.max_bytes, lambda position: position, sites)
+    plain = decompressed(file.raw, codec, file.source.archives)
+    return archive_records(plain, file.extract, file.max_bytes, lambda _: None, sites)
+
+
+class _Sites:
+    """What the sites in an archive said so far, by scheme, host and port; a site that said nothing has no place."""
+
+    def __init__(self, make: Callable[[], Site]) -> None:
+        self._make, self._page = make, make()
+        self._sites = dict[str, Site]()
+
+    def hear(self, url: str, status: int, body: bytes, at: str) -> None:
+        """Take the answer of a record, if it is one of a site's own files."""
+        origin, file = _origin_and_file(url)
+        if file in self._page.files(origin):
+            self._sites.setdefault(origin, self._make()).hear(file, status, body, at)
+
+    def refusal(self, url: str, headers: Mapping[str, str], body: bytes) -> Refusal | None:
+        """Why a page may not be taken; a site's own files may be."""
+        origin, file = _origin_and_file(url)
+        if file in self._page.files(origin):
+            return None
+        refusal = self._sites[origin].refusal(url) if origin in self._sites else None
+        return refusal or self._page.page_refusal(url, headers, body)
+
+
+def _origin_and_file(url: str) -> tuple[str, str]:
+    """Scheme, host and port of an address, and the address without query; empty where it is none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "", ""
+    origin = f"{parts.scheme.lower()}://{parts.netloc.lower()}"
+    return origin, origin + parts.path
 
 
 def archive_records(
-    archive: Stream, extract: Extract, max_bytes: int, locate: Callable[[int], int | None]
+    archive: Stream, extract: Extract, max_bytes: int, locate: Callable[[int], int | None], sites: _Sites | None = None
 ) -> Iterator[Record | Refused]:
     """The documents of an archive, each numbered by the position of its record in the decompressed archive.
 
@@ -64,6 +101,7 @@ def archive_records(
             and whether it was cut.
         max_bytes: largest record, and largest body when its encodings are undone; larger ones are not held.
         locate: gives the first byte in the file itself for a position, or None where that is not known.
+        sites: keeps what sites say; None where they are not asked.
     """
     for record in warc_records(archive, max_bytes):
         if isinstance(record, Refused):
@@ -75,7 +113,7 @@ def archive_records(
         elif kind == "continuation" or (kind in _DOCUMENTS and "warc-segment-number" in record.headers):
             yield Refused(number, Refusal(Reason.BAD_RECORD, "a segment of a record; segments are not joined"))
         elif kind in ("response", "conversion") or (kind == "resource" and _url(record).lower().startswith("http")):
-            extracted = _document(record, kind, extract, max_bytes)
+            extracted = _document(record, kind, extract, max_bytes, sites)
             yield (
                 Refused(number, extracted)
                 if isinstance(extracted, Refusal)
@@ -103,24 +141,33 @@ def _archive_facts(record: WarcRecord) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _document(record: WarcRecord, kind: str, extract: Extract, max_bytes: int) -> Extracted | Refusal:
+def _document(
+    record: WarcRecord, kind: str, extract: Extract, max_bytes: int, sites: _Sites | None
+) -> Extracted | Refusal:
     """The text in a record, or why there is none."""
     if not record.block:
         length = record.headers["content-length"]
         return Refusal(Reason.TOO_LARGE, f"{length} bytes; max_document_bytes is {max_bytes}")
     block = record.block.pop()  # nothing else holds it
     content_type, facts = record.headers.get("content-type", ""), dict[str, str]()
+    headers = {"content-type": content_type}
     if kind == "response" and "application/http" in (content_type.lower() or "application/http"):
         response = parse_response(block)
         del block
         if response is None:
             return Refusal(Reason.BAD_RECORD, "the response does not begin with a status line of HTTP")
-        if not 200 <= response.status < 300:
+        is_page = 200 <= response.status < 300
+        body = decoded_body(response, max_bytes) if is_page else b""
+        if sites is not None and not isinstance(body, Refusal):
+            sites.hear(_url(record), response.status, body, record.headers.get("warc-date", ""))
+        if not is_page:
             return Refusal(Reason.HTTP_ERROR, f"the server answered with status {response.status}")
-        body = decoded_body(response, max_bytes)
         if isinstance(body, Refusal):
             return body
-        content_type, facts, block = response.headers.get("content-type", ""), {"status": str(response.status)}, body
+        headers = response.headers
+        content_type, facts, block = headers.get("content-type", ""), {"status": str(response.status)}, body
+    if sites is not None and (refusal := sites.refusal(_url(record), headers, block)):
+        return refusal
     cut = "warc-truncated" in record.headers
     extracted = _text_of(block, content_type, cut, extract)
     if isinstance(extracted, Refusal):

@@ -91,16 +91,18 @@ def opt_outs_of(
     since: datetime | None = None,
     evidence: str = "",
     request: str = "",
+    salt: str | None = None,
 ) -> list[OptOut]:
     """Opt-outs of some values: one for an author with all aliases hashed, else one for each value.
 
-    The asker of an author's entry is kept as a hash too, where it is one of the aliases.
+    The asker of an author's entry is kept as a hash too, where it is one of the aliases. Give the register's `salt` for
+    many authors, so that it is read once.
 
     Raises:
         InputError: a value has not the form of its kind.
     """
     if kind == "author":
-        salt = register_salt(catalogue)
+        salt = salt or register_salt(catalogue)
         aliases = tuple(sorted({author_hash(salt, canonical(kind, value)) for value in values}))
         known = author_hash(salt, asker)
         named = f"author {known[:16]}" if known in aliases else asker

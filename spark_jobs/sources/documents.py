@@ -32,6 +32,7 @@ from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.config.paged_source import PAGE_MARK
+from spark_jobs.sources.config.permissions import OptOuts, permissions_of
 from spark_jobs.sources.config.source_config import DocumentsConfig, Source
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.landing.news import news
@@ -183,6 +184,7 @@ _FACTS_TYPE = (
     fetch=fetch,
     listed_rows=listed_rows,
     news=news,
+    permissions=permissions_of,
 )
 def documents(
     files: DataFrame,
@@ -191,6 +193,7 @@ def documents(
     increment: int,
     config: DocumentsConfig,
     objects: ObjectFolder | None = None,
+    permissions: OptOuts | None = None,
 ) -> Output:
     """Read the new or changed files; one row is one document, in no earlier increment.
 
@@ -201,6 +204,7 @@ def documents(
         increment: the new one; before the first there is nothing to return or be gone.
         config: the dataset's config.
         objects: where copies of the files' bytes are kept; without it there are none.
+        permissions: opt-outs that hold now.
 
     Returns:
         The four tables over one persisted pass; the caller unpersists it once they are written.
@@ -223,7 +227,7 @@ def documents(
     states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
     to_read = files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts).drop("repository_facts")
     tasks = dealt(to_read, task_count, F.pmod("size_rank", F.lit(task_count)))
-    read = tasks.map(partial(read_files, rules=rules), READ_ROWS).to_frame()
+    read = tasks.map(partial(read_files, rules=rules._replace(opt_outs=permissions)), READ_ROWS).to_frame()
     deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
     known_ids = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
     if known_ids.isEmpty():  # at first: an engine would sort or shuffle all texts for a join with nothing

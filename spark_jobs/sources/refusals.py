@@ -66,6 +66,10 @@ class Reason(enum.StrEnum):
     """What a server answered with another status than success: a redirect, an error page."""
     FORBIDDEN_ADDRESS = "forbidden_address"
     """A redirect, a next page or a listed address that leads to a private network, or where no request may go."""
+    OPTED_OUT = "opted_out"
+    """What somebody asked to leave out (an entry of the opt-out register), or a site does not let be taken."""
+    SITE_UNREACHABLE = "site_unreachable"
+    """An address whose site could not be asked what it lets be taken; it is asked for again by the next run."""
     NO_ANSWER = "no_answer"
     """A server that could not be reached, broke off, or did not come to the end of its answer in time."""
     BAD_ANSWER = "bad_answer"
@@ -121,7 +125,7 @@ LEFT_OUT = frozenset(
         Reason.LISTED_TWICE,
         Reason.OTHER_PACKAGE,
     }
-    | {Reason.NO_DOCSTRING, Reason.NOT_SELECTED, Reason.MARKED, Reason.DELETED}
+    | {Reason.NO_DOCSTRING, Reason.NOT_SELECTED, Reason.MARKED, Reason.DELETED, Reason.OPTED_OUT}
 )
 """Reasons that are no faults: the source does not take such files."""
 TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))

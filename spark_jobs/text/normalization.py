@@ -5,8 +5,8 @@ There are two rules, which never touch the same bytes:
     line_ends   CRLF and lone CR become LF
     nfc         Unicode Normalization Form C (UAX #15)
 
-Other modules make edits of two more rules: `redacted` (of the feature privacy) and `mojibake`
-(`mojibake.py`). `compose` merges the edits of two modules that ran one after the other.
+Other modules make edits of three more rules: `redacted` (of the feature privacy), `mojibake` (`mojibake.py`) and
+`repeated_block` (`repeated_blocks.py`). `compose` merges the edits of two modules that ran one after the other.
 
 An edit is a span of the source, in bytes of its UTF-8, and the byte length of its replacement. Source and text are
 equal between edits, so a running sum maps any position of the text back to the source. One worked example:
@@ -37,8 +37,8 @@ from spark_jobs.arrays import Int64Array
 from spark_jobs.text.characters import code_points
 from spark_jobs.threads import made_once
 
-RULES: Final = ("line_ends", "nfc", "redacted", "mojibake")
-_LINE_ENDS, _NFC, REDACTED, MOJIBAKE = range(len(RULES))
+RULES: Final = ("line_ends", "nfc", "redacted", "mojibake", "repeated_block")
+_LINE_ENDS, _NFC, REDACTED, MOJIBAKE, REPEATED_BLOCK = range(len(RULES))
 _LF: Final = ord("\n")
 _JOINS: Final = 1
 _REPLACED: Final = 2

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array
 from spark_jobs.text.mojibake import mend
-from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, compose, normalize
+from spark_jobs.text.normalization import NO_EDITS, REPEATED_BLOCK, RULES, Edits, compose, normalize
 
 EDITS_TYPE = pa.list_(
     pa.field(
@@ -55,6 +55,38 @@ def normalized(content: pa.Array, mends: bool = False) -> tuple[pa.Array, pa.Lis
             texts.append(text)
     if texts:
         content = pc.replace_with_mask(content, pa.array(changed), pa.array(texts, type=content.type))
+    return content, edits_column(all_edits)
+
+
+def without_repeats(
+    content: pa.Array, edits: pa.ListArray, is_code: BoolArray, least_words: int, keep: int
+) -> tuple[pa.Array, pa.ListArray]:
+    """Cut the repeated blocks of normalized texts; their edits then lead past the cut spans.
+
+    Args:
+        content: (D,) strings, none of them null.
+        edits: (D,) as of `normalized`.
+        is_code: (D,) whether a text is code, of which whole lines go.
+        least_words: fewest words of a block.
+        keep: places of a block that stay.
+    """
+    from spark_jobs.text.repeated_blocks import repeated_blocks
+
+    blocks = repeated_blocks(content, least_words, keep, is_code)
+    rows = np.flatnonzero(np.diff(blocks.offsets))
+    if not rows.size:
+        return content, edits
+    cut, all_edits, texts = np.zeros(len(content), np.bool_), [edits_of(row) for row in edits.to_pylist()], []
+    for row in rows.tolist():
+        part = slice(blocks.offsets[row], blocks.offsets[row + 1])
+        starts, ends, source = blocks.starts[part], blocks.ends[part], content[row].as_py().encode()
+        pieces = zip([0, *ends.tolist()], [*starts.tolist(), len(source)], strict=True)
+        # What stood before a block and what stood behind it may compose: kana and its mark.
+        text, joined = normalize(b"".join(source[start:end] for start, end in pieces).decode())
+        cuts = Edits(np.full(len(starts), REPEATED_BLOCK, np.int64), starts, ends, np.zeros(len(starts), np.int64))
+        cut[row], all_edits[row] = True, compose(compose(all_edits[row], cuts), joined)
+        texts.append(text)
+    content = pc.replace_with_mask(content, pa.array(cut), pa.array(texts, type=content.type))
     return content, edits_column(all_edits)
 
 

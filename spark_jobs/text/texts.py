@@ -19,6 +19,13 @@ from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.spark_sql import DataFrame
 
 
+class RepeatedBlocks(ConfigModel):
+    """Blocks of words that a text has several times."""
+
+    least_words: int = Field(30, ge=5, description="fewest words of a block")
+    keep: int = Field(1, ge=1, description="how many of its places stay, from the first on")
+
+
 class TextsConfig(ConfigModel):
     """What is mended, and which texts are compared by their letters."""
 
@@ -28,6 +35,11 @@ class TextsConfig(ConfigModel):
         "and an edit says where",
     )
 
+    repeated_blocks: RepeatedBlocks | None = Field(
+        None,
+        description="cut what a text has again, such as a file that is listed ten times in it; edits say where",
+        json_schema_extra={"affects_rows": "if set"},
+    )
     min_letters: int = Field(
         32,
         ge=1,
@@ -71,8 +83,8 @@ TEXTS = Table(
         Column(
             "edits!",
             "list<struct<rule!: string, start!: long, end!: long, replacement_length!: long>!>",
-            "spans of the source that were replaced, by start: rule (mojibake, line_ends, nfc), bytes [start, end) of "
-            "the source's UTF-8, bytes of the text that stand for them",
+            "spans of the source that were replaced, by start: rule (mojibake, line_ends, nfc, repeated_block), bytes "
+            "[start, end) of the source's UTF-8, bytes of the text that stand for them",
         ),
     ),
     key=("doc_id",),
@@ -107,6 +119,9 @@ def texts(documents: DataFrame, config: TextsConfig) -> Output:
 
     if config.mojibake == "mend" and importlib.util.find_spec("ftfy") is None:
         raise InputError("mojibake: mend needs ftfy, which is not installed; pip install 'headrace[ingest]'")
-    normalized = partial(text_batches, min_letters=config.min_letters, mends=config.mojibake == "mend")
+    blocks = config.repeated_blocks
+    repeated = None if blocks is None else (blocks.least_words, blocks.keep)
+    mends = config.mojibake == "mend"
+    normalized = partial(text_batches, min_letters=config.min_letters, mends=mends, repeated=repeated)
     normal_texts = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, TEXTS_DDL)
     return Output({TEXTS.name: normal_texts.to_frame()}, arrow_rows={TEXTS.name: normal_texts})

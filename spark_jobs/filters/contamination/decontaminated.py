@@ -79,7 +79,7 @@ FINDINGS_CHECK: Final = Check(
 
 @scorer(
     name="contamination",
-    version="2",
+    version="3",
     columns=(
         FINDINGS_COLUMN,
         Column("max_share", "double", "largest share of an item that the text holds; null without findings"),
@@ -196,7 +196,7 @@ _DDL = (
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.INCREMENT,
     tables=(DECONTAMINATED, CONTAMINATED),
     plot=Plot("Items of benchmarks", ("findings",), _draw_items, table=CONTAMINATED.name),

@@ -14,12 +14,14 @@ import numpy as np
 from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Int64Array, UInt8Array
-from spark_jobs.filters.contamination.folding import FoldTables
+from spark_jobs.filters.contamination.folding import MOST_RAISED, MOST_TAG, FoldTables
 from spark_jobs.filters.contamination.seeds import EvalTextIndex
 
 BLOCK: Final = 1024
 _MOST_LETTERS: Final = 12  # bytes of a fold for a byte of the source: U+FDFA, a phrase of eighteen letters
 _SPACE: Final = 32
+_BACKSLASH, _LESS, _GREATER, _AMPERSAND, _SLASH, _HASH, _SEMICOLON, _CLOSING, _LF = (ord(one) for one in "\\<>&/#;]\n")
+_SUP, _SUP_END = (np.frombuffer(tag, np.uint8) for tag in (b"<sup>", b"</sup>"))
 
 
 class Settings(NamedTuple):
@@ -64,9 +66,9 @@ class FoldedDocument(NamedTuple):
 
 @inner
 def fold(
-    data: UInt8Array, begin: int, end: int, tables: FoldTables, letters: UInt8Array, marks: Int64Array
+    data: UInt8Array, begin: int, end: int, tables: FoldTables, letters: UInt8Array, marks: Int64Array, at_start: bool
 ) -> tuple[UInt8Array, int, int]:
-    """Fold a text to letters and write its marks.
+    """Fold a text, or a part of it (then not `at_start`), to letters and write its marks.
 
     Returns:
         The letters, in a larger array if `letters` was too small, the number of letters, and that of marks.
@@ -88,7 +90,7 @@ def fold(
                 count += quick != _SPACE
                 i += 1
             elif quick == 1:
-                i = _after_escape(data, i, end)
+                i = _after_markup(data, i, end, at_start and i == begin)
             else:
                 point = code_point(data, i)
                 i += width(data[i])
@@ -99,10 +101,77 @@ def fold(
 
 
 @inner
-def _after_escape(data: UInt8Array, i: int, end: int) -> int:
-    """The byte after a backslash at i, or after the n, r or t that follows it."""
-    i += 1
-    return i + 1 if i < end and (data[i] == 110 or data[i] == 114 or data[i] == 116) else i
+def _after_markup(data: UInt8Array, i: int, end: int, first: bool) -> int:
+    """The byte after an escape, a tag, an entity or a footnote's number (`folding`), else that after byte i.
+
+    `first` says that nothing stands before i.
+    """
+    lead, after = data[i], i + 1
+    if lead == _BACKSLASH:
+        return after + 1 if after < end and (data[after] == 110 or data[after] == 114 or data[after] == 116) else after
+    if lead == _LESS:
+        if _stands(data, i, end, _SUP):
+            close = _run_end(data, i + _SUP.size, end, MOST_RAISED)
+            if _stands(data, close, end, _SUP_END):
+                return close + _SUP_END.size
+        name = after + 1 if after < end and data[after] == _SLASH else after
+        if name < end and _is_letter(data[name]):
+            close = _run_end(data, name + 1, end, MOST_TAG)
+            if close < end and data[close] == _GREATER:
+                return close + 1
+    elif lead == _AMPERSAND:
+        is_number = after < end and data[after] == _HASH
+        at = begin = after + 1 if is_number else after
+        while at < end and at - begin < 9 and (_is_hex(data[at]) if is_number else _is_letter(data[at])):
+            at += 1
+        if at < end and data[at] == _SEMICOLON and 2 <= at - begin <= (6 if is_number else 8):
+            return at + 1
+    elif not first and not _opens(data[i - 1]):
+        at = after
+        while at < end and at - after < 4 and 48 <= data[at] <= 57:
+            at += 1
+        if at < end and data[at] == _CLOSING and 1 <= at - after <= 3:
+            return at + 1
+    return after
+
+
+@inner
+def _run_end(data: UInt8Array, at: int, end: int, most: int) -> int:
+    """The end of a run of at most so many characters without angles and line ends."""
+    count = 0
+    while at < end and data[at] != _LESS and data[at] != _GREATER and data[at] != _LF:
+        count += data[at] & 0xC0 != 0x80
+        if count > most:
+            break
+        at += 1
+    return at
+
+
+@inner
+def _stands(data: UInt8Array, at: int, end: int, expected: UInt8Array) -> bool:
+    """Whether these bytes stand at a place."""
+    if at + expected.size > end:
+        return False
+    for k in range(expected.size):  # noqa: SIM110 - compiled
+        if data[at + k] != expected[k]:
+            return False
+    return True
+
+
+@inner
+def _is_letter(byte: int) -> bool:
+    return 97 <= byte | 0x20 <= 122
+
+
+@inner
+def _is_hex(byte: int) -> bool:
+    return 48 <= byte <= 57 or 97 <= byte | 0x20 <= 102 or byte == 120
+
+
+@inner
+def _opens(byte: int) -> bool:
+    """Whether a bracket behind this byte opens a list, not a footnote's mark."""
+    return byte in (32, 9, 13, 10, 40, 91, 123, 61)
 
 
 @inner
@@ -114,13 +183,16 @@ def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start:
         word begins with it; at the first letter this is `at_start`.
     """
     marks = np.empty(((end - begin) // BLOCK + 1, 2), dtype=np.int64)
-    _, size, _ = fold(data, begin, end, tables, np.empty(0, dtype=np.uint8), marks)
+    _, size, _ = fold(data, begin, end, tables, np.empty(0, dtype=np.uint8), marks, at_start)
     letters, fresh = np.empty(size, dtype=np.uint8), np.empty(size, dtype=np.bool_)
     firsts, lasts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     i, count, separated = begin, 0, at_start
     while i < end:
         first, point = i, code_point(data, i)
-        i = _after_escape(data, i, end) if point == 92 else i + width(data[i])
+        if point < 128 and tables.quick[point] == 1:
+            i = _after_markup(data, i, end, at_start and i == begin)
+        else:
+            i += width(data[i])
         for k in range(tables.starts[point], tables.starts[point + 1]):
             if tables.pool[k] == _SPACE:
                 separated = True

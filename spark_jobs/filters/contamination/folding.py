@@ -3,7 +3,9 @@ r"""Fold texts to the compared letters, and to words, whatever their case, spell
 Every code point has a *fold*: its compatibility decomposition (NFKD), case folded, without combining marks, digits of
 any script as 0 to 9. What is no letter, number or mark folds to a space, what is invisible (format characters) to
 nothing. A letter of a script without spaces between words (Han, kana, Thai, Lao, Khmer, Burmese) is a word of its own,
-so its fold stands between spaces. A backslash takes an n, r or t after it along, so JSON's `\n` is a line break:
+so its fold stands between spaces. A backslash takes an n, r or t after it along, so JSON's `\n` is a line break.
+Markup between words folds to a space: tags, a footnote's number in brackets or `<sup>` behind a word, entities for
+punctuation; raised digits fold to nothing. Items fold the same way, so `x[1]` and `x[2]` are one there:
 
     text    Re-wrapped:\n  ½ CAFÉ 東京        words    re wrapped 1 2 cafe 東 京
                                             letters  rewrapped12cafe東京
@@ -34,14 +36,22 @@ _IGNORED: Final = frozenset(
     [0x034F, 0x0640, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)]
 ) | frozenset(range(0xE0100, 0xE01F0))
 """Letters and marks that are invisible or only stretch a line: variation selectors, fillers, the Arabic tatweel."""
-_ESCAPE: Final = re.compile(r"\\[nrt]?")
+MOST_TAG: Final = 300
+"""Characters of a tag behind its first letter; a longer one is compared as text."""
+MOST_RAISED: Final = 12
+"""Characters between `<sup>` and its end that are taken for a footnote's mark."""
+_MARKUP: Final = re.compile(
+    rf"\\[nrt]?|<sup>[^<>\n]{{0,{MOST_RAISED}}}</sup>|</?[A-Za-z][^<>\n]{{0,{MOST_TAG}}}>|&[A-Za-z]{{2,8}};"
+    r"|&#[0-9A-Fa-fx]{2,6};|(?<=[^ \t\r\n(\[{=])\[[0-9]{1,3}\]"
+)
 
 
 class FoldTables(NamedTuple):
     """The folds of all code points, for compiled code.
 
     Attributes:
-        quick: (256,) the fold of an ASCII byte, 32 for a space; 1 for the backslash, 0 for bytes of longer code points.
+        quick: (256,) the fold of an ASCII byte, 32 for a space; 1 for those that may begin an escape or markup, 0 for
+            bytes of longer code points.
         starts: (0x110001,) where the fold of a code point begins in `pool`; it ends where the next begins.
         pool: the folds in UTF-8.
     """
@@ -54,7 +64,7 @@ class FoldTables(NamedTuple):
 def folded_words(text: str) -> list[str]:
     """The words of a text; what the compiled fold must agree with."""
     folds = _folds()
-    return "".join(folds.get(character, " ") for character in _ESCAPE.sub(" ", text)).split()
+    return "".join(folds.get(character, " ") for character in _MARKUP.sub(" ", text)).split()
 
 
 @made_once
@@ -68,7 +78,7 @@ def fold_tables() -> FoldTables:
     pool = np.frombuffer(b"".join(folds), dtype=np.uint8)
     quick = np.zeros(256, dtype=np.uint8)
     quick[:128] = [fold[0] for fold in folds[:128]]
-    quick[ord("\\")] = 1
+    quick[[ord(character) for character in "\\<&["]] = 1
     return FoldTables(quick, starts, pool)
 
 
@@ -104,6 +114,8 @@ def _folds() -> dict[str, str]:
 
 
 def _fold(character: str) -> str:
+    if unicodedata.decomposition(character).startswith("<super>") and character.isdigit():
+        return ""
     decomposed = unicodedata.normalize("NFKD", character)
     folded = unicodedata.normalize("NFKD", decomposed.casefold())
     return "".join(map(_fold_of_part, folded))

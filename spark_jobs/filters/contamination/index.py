@@ -47,8 +47,8 @@ class ContaminationConfig(ConfigModel):
     ngram_words: int = Field(13, ge=7, description="words of an n-gram (GPT-3, Brown et al. 2020, appendix C: 13)")
     min_words: int = Field(8, ge=7, description="fewest words of an item that is searched for (GPT-3: 8)")
     max_item_count: int = Field(10, ge=1, description="most items of a set that hold an n-gram; others are ignored")
-    near_seeds: int = Field(3, ge=1, description="shared runs of 20 letters from which on two texts are compared")
-    min_near_words: int = Field(26, ge=1, description="fewest words of an item whose near copies are looked for")
+    near_seeds: int = Field(2, ge=1, description="shared runs of 20 letters from which on two texts are compared")
+    min_near_words: int = Field(20, ge=1, description="fewest words of an item whose near copies are looked for")
     min_similarity: float = Field(
         0.55, gt=0, le=1, description="least weighted Jaccard similarity of the words of a near copy and the item"
     )

@@ -25,7 +25,7 @@ from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.contamination.folded_document import BLOCK, FoldedDocument, Settings, fold, locate
 from spark_jobs.filters.contamination.folding import FoldTables
 from spark_jobs.filters.contamination.seeds import BASE, SEED_LETTERS, SHIFT_32, EvalTextIndex, bits_of, seed_of
-from spark_jobs.filters.contamination.similar_window import best_window, words_between
+from spark_jobs.filters.contamination.similar_window import best_window, with_typos, words_between
 
 EXACT: Final = 0
 NGRAM: Final = 1
@@ -36,6 +36,7 @@ the text; for NEAR the two weights whose quotient is the similarity, else 0."""
 
 _LEAVING: Final = np.uint64(pow(int(BASE), SEED_LETTERS, 1 << 64))  # weight of the letter that leaves the rolling hash
 _NEVER: Final = -(1 << 60)
+_HOPELESS: Final = 0.5  # of the least similarity: below it no typos are looked for, one in three words would be one
 _LONGEST_CLUSTER: Final = 8  # lengths of the item
 # The state of a text of the index while one document is searched: the number of this document; of the open cluster of
 # seeds the first and last letter, the number of seeds and the word of the last one; the letter at which the last exact
@@ -153,7 +154,7 @@ def find(
     for doc in range(offsets.size - 1):
         end = offsets[doc + 1]
         marks = np.empty(((end - offsets[doc]) // BLOCK + 1, 2), dtype=np.int64)
-        letters, count, blocks = fold(data, offsets[doc], end, tables, letters, marks)
+        letters, count, blocks = fold(data, offsets[doc], end, tables, letters, marks, True)
         document = FoldedDocument(doc, data, end, letters, count, marks[:blocks], tables, index, settings)
         touched_count, value = 0, np.uint64(0)
         for k in range(count):
@@ -256,10 +257,12 @@ def _close(document: FoldedDocument, text: int, state: Int64Array, rows: Int64Ar
     length = index.word_starts[end] - index.word_starts[begin]
     if not enough or end - begin < settings.min_near_words or state[_EXACT] >= state[_FIRST] - length:
         return row_count
-    hashes, starts, ends, numeric = words_between(
+    hashes, starts, ends, numeric, letters, places = words_between(
         document, state[_FIRST] - length, state[_LAST] + SEED_LETTERS + length
     )
     shared, both, first, last = best_window(hashes, numeric, index, text)
+    if shared / both < settings.min_similarity and shared / both >= _HOPELESS * settings.min_similarity:
+        shared, both = with_typos(hashes, numeric, letters, places, index, text, (shared, both, first, last))
     if shared / both < settings.min_similarity or first == last:
         return row_count
     rows[row_count] = (document.number, text, NEAR, starts[first], ends[last - 1], begin, end, shared, both)

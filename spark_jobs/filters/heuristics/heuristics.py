@@ -80,6 +80,7 @@ _COLUMNS = (
     _count("mojibake_count", "pairs of characters that are UTF-8 read as Latin-1, and signs of lost characters"),
     _ratio("stack_trace_line_fraction", f"lines of stack traces, {_FILLED}"),
     _ratio("log_line_fraction", f"lines with a time of day at their head or a level, {_FILLED}"),
+    _ratio("repeated_share", "words in blocks of 30 or more that stand earlier in the text, of all words"),
 )
 _NAMES = [column.name for column in _COLUMNS]
 _NO_LESS_THAN_0 = ", ".join(name for name in _NAMES if name.endswith("_count"))
@@ -87,10 +88,10 @@ _NO_LESS_THAN_0 = ", ".join(name for name in _NAMES if name.endswith("_count"))
 
 @scorer(
     name="heuristics",
-    version="3",
+    version="4",
     columns=_COLUMNS,
     # The most frequent n-gram may overlap itself (`a a a`), and counts spaces that the text may not have.
-    fractions=[name for name in _NAMES if name.endswith("_fraction") and not name.startswith("top_")],
+    fractions=[name for name in _NAMES if name.endswith(("_fraction", "_share")) and not name.startswith("top_")],
     checks=(
         Check(
             "counts_in_bounds",

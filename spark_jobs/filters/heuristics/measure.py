@@ -33,6 +33,7 @@ from spark_jobs.filters.heuristics.repetition import (
 from spark_jobs.filters.heuristics.text_memory import AT, FOLDS, RUN_POINTS, WORD_COUNTS, KernelAddresses
 from spark_jobs.filters.heuristics.words import find_words
 from spark_jobs.text.characters import code_points
+from spark_jobs.text.repeated_blocks import repeated_blocks
 from spark_jobs.text.text_columns import utf8_buffer
 
 CHUNK_BYTES: Final = 256 << 10
@@ -82,7 +83,8 @@ def score(content: pa.Array) -> dict[str, pa.Array]:
     counts = np.zeros((len(content), len(ALL_COUNTS)), dtype=np.int64)
     for first, stop, points, starts in chunks(content):
         _measure(points, starts, counts[first:stop])
-    return _columns({name: counts[:, index] for index, name in enumerate(ALL_COUNTS)})
+    columns = _columns({name: counts[:, index] for index, name in enumerate(ALL_COUNTS)})
+    return {**columns, "repeated_share": pa.array(repeated_blocks(content).shares, from_pandas=True)}
 
 
 def chunks(content: pa.Array) -> Iterator[tuple[int, int, UInt32Array, Int64Array]]:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 ArrowFunction: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 Discover: TypeAlias = "Callable[[Any, pa.Table, bool, Catalog | None], pa.Table | None]"
-SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects"})
+SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects", "permissions"})
 
 
 class Scope(enum.Enum):
@@ -202,6 +202,8 @@ class Step:
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
         stays: for a step of scope frozen: from the config to whether its rows stay though those that they were computed
             from change; a new generation alone (`refreeze`) computes them anew.
+        permissions: gives the parameter of this name, from the config and the catalogue, when an increment is computed:
+            what may land then, a fact of landing and no part of the step key.
         refuse_columns: raises for columns, by input, that the step cannot work with; called before a run computes
             anything.
         refuse_types: the same with the Iceberg type of each column.
@@ -226,6 +228,7 @@ class Step:
     sample: Sample | None = None
     news: News | None = None
     stays: Callable[[Any], bool] | None = None
+    permissions: Callable[[Any, Catalog], Any] | None = None
     refuse_columns: Callable[[Mapping[str, frozenset[str]]], object] | None = None
     refuse_types: Callable[[Mapping[str, Mapping[str, str]]], object] | None = None
 
@@ -290,6 +293,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     sample: Sample | None = None,
     news: News | None = None,
     stays: Callable[[Any], bool] | None = None,
+    permissions: Callable[[Any, Catalog], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -304,7 +308,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
         model = config or annotated_config(step_name, function)
         declaration = (step_name, version, scope, tables, model, function)
         more = (any_engine, without_excised, listed_rows, guard, sample, news)
-        return Step(*declaration, discover, fetch, numbered, plot, gate, refuse, *more, stays)
+        return Step(*declaration, discover, fetch, numbered, plot, gate, refuse, *more, stays, permissions)
 
     return declare
 

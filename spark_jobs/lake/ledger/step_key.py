@@ -24,7 +24,7 @@ def config_json(config: BaseModel) -> str:
     """The fields of a config with influence on rows, as canonical JSON.
 
     Fields declared with `json_schema_extra={"affects_rows": False}` (speed, where a file lies) are left out, in configs
-    inside of it too.
+    inside of it too; those with `"if set"` are while they are None, so that a new setting changes no key of a lake.
     """
     return canonical_json(config.model_dump(mode="json", exclude=_decides_no_row(config)))
 
@@ -34,7 +34,8 @@ def _decides_no_row(config: BaseModel) -> dict[str, Any]:
     flags: dict[str, Any] = {}
     for name, info in type(config).model_fields.items():
         value = getattr(config, name)
-        if isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("affects_rows") is False:
+        affects = info.json_schema_extra.get("affects_rows") if isinstance(info.json_schema_extra, dict) else None
+        if affects is False or (affects == "if set" and value is None):
             flags[name] = True
         elif isinstance(value, BaseModel) and (inner := _decides_no_row(value)):
             flags[name] = inner

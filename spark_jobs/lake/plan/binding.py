@@ -117,6 +117,7 @@ class Binding:
         increment: int | None,
         base: int,
         objects: ObjectFolder | None = None,
+        catalogue: Catalog | None = None,
     ) -> Output:
         """Call the step's function with the values named by its parameters.
 
@@ -126,11 +127,14 @@ class Binding:
             increment: the one that is computed.
             base: rows that earlier increments of the own table hold.
             objects: where the namespace keeps bytes as they came.
+            catalogue: is asked for `Step.permissions`.
 
         Returns:
             What the function returned; a single DataFrame becomes the output's only frame.
         """
         arguments: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, "objects": objects}
+        if self.step.permissions is not None and catalogue is not None:
+            arguments["permissions"] = self.step.permissions(self.config, catalogue)
         special = {**arguments, **self.arguments}
         names = self.step.parameters
         values = {name: special[name] for name in names if name in special}

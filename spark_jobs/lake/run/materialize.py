@@ -225,6 +225,7 @@ def write_task(
             task.increment,
             _base(lake, binding, task),
             ObjectFolder.of(lake.catalogue, binding.namespace),
+            lake.catalogue,
         )
         require_properties(lake.ledger, binding, task, ready[0], output)
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):

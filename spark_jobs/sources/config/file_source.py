@@ -22,6 +22,7 @@ from typing import IO, Any
 from pydantic import Field
 
 from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.permissions import Asking
 from spark_jobs.sources.opening.file_trees import FoundFile
 
 
@@ -29,6 +30,9 @@ class FileSource(FileReading):
     """A source of files: a pydantic model of its fields, with two methods."""
 
     kind: str = Field("", description="name or package.module:Class by which it was declared")
+    rights: Asking = Field(
+        Asking(), description="who is asked what may be taken; docs/operate/rights.md", exclude_if=Asking().__eq__
+    )
 
     @property
     def listed_as(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.sources.config.permissions import opt_outs
 from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
 from spark_jobs.sources.git.listing import discover_git
 from spark_jobs.sources.git.repositories import allowed_folders, find_repositories
@@ -30,7 +31,7 @@ class GitKind(Kind[GitSource]):
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
         """See `discover_git`."""
-        return discover_git(config, self.source, arrivals, reread)
+        return discover_git(config, self.source, arrivals, reread, opt_outs(config.dataset, self.source, lake))
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources import linguist
+from spark_jobs.sources.config.permissions import OptOuts
 from spark_jobs.sources.config.source_config import DocumentsConfig, EveryNth, GitSource
 from spark_jobs.sources.git.arrived import Arrived, arrived_of, damaged
 from spark_jobs.sources.git.facts import described_licence, failed_rule, original_of, quality_facts
@@ -75,8 +76,10 @@ class _Path:
         return self.refusal is not None and self.refusal.reason in BY_PATH
 
 
-def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table, reread: bool) -> pa.Table | None:
-    """List what is new or gone in the repositories of a source.
+def discover_git(
+    config: DocumentsConfig, source: GitSource, arrivals: pa.Table, reread: bool, opt_outs: OptOuts | None = None
+) -> pa.Table | None:
+    """List what is new or gone in the repositories of a source; one that opted out is refused once it changes.
 
     Raises:
         InputError: the source names no repository, or two of one name.
@@ -98,6 +101,10 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
         for repository in opened
         if reread or repository.name in broken or not _is_as_before(repository, states)
     ]
+    if opt_outs is not None:
+        changed = [
+            replace(each, refusal=each.refusal or opt_outs.refusal({"repository": each.name})) for each in changed
+        ]
     if not changed and not vanished:
         return None
     names = [repository.name for repository in changed] + [states[root]["repository"] for root in vanished]

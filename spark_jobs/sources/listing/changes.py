@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.permissions import opt_outs
 from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource
 from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
 from spark_jobs.sources.languages import Language, language_columns
@@ -122,7 +123,7 @@ class ListedKind(Kind[S]):
         """See `discover`."""
         earlier = LatestArrivals(arrivals)
         deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
-        lacking = Lacking(self.source, arrivals)
+        lacking = Lacking(self.source, arrivals, opt_outs(config.dataset, self.source, lake))
         if files is None:
             return None
         left = {
@@ -324,7 +325,7 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
         # What was read stays while its reader is away, or a run on a machine without it would take it out of the lake.
         is_away = refusal.reason in _AWAY and isinstance(config.source, FileReading)
         return bool(reason == refusal.reason or (reason is None and is_away))
-    if lacking.is_mended(file.location, listed.reader, reason):
+    if lacking.is_mended(file.location, listed.reader, reason, before["detail"]):
         return False
     return _is_refused_still(reason, listed, before, config)
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.permissions import OptOuts
 from spark_jobs.sources.encodings.decoding import DETECTION_BYTES, decode, decode_as
 from spark_jobs.sources.kinds import opening
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY, Language, language_columns, language_named_by
@@ -30,6 +31,7 @@ from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.built_in import READERS, extract, missing_package, not_installed, not_there
 from spark_jobs.sources.reading.content_types import text_language
 from spark_jobs.sources.reading.foreign import read_foreign
+from spark_jobs.sources.reading.opted_out import without_opted_out
 from spark_jobs.sources.reading.readers import columns_by_content
 from spark_jobs.sources.reading.record_files import read_facts, read_records
 from spark_jobs.sources.reading.record_rows import DocumentRows
@@ -64,7 +66,8 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
     byte_count = count = 0
     with opening(rules.source, rules.objects) as opens:
         listed = map(ListedFile.of, chain.from_iterable(map(pa.RecordBatch.to_pylist, batches)))
-        read = chain.from_iterable(map(partial(read_parts, rules=rules._replace(opens=opens)), listed))
+        of_file = read_parts if rules.opt_outs is None else partial(read_permitted, opt_outs=rules.opt_outs)
+        read = chain.from_iterable(map(partial(of_file, rules=rules._replace(opens=opens)), listed))
         for part in chain(read, [None]):
             if isinstance(part, DocumentRows):
                 (large if part.rows.nbytes >= _LARGE_BYTES else small).append(part.rows)
@@ -82,6 +85,16 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
                 if small:
                     yield pa.concat_batches(small)
                 rows, large, small, byte_count, count = [], [], [], 0, 0
+
+
+def read_permitted(file: ListedFile, rules: ReadingRules, opt_outs: OptOuts) -> Iterable[Row | DocumentRows]:
+    """As `read_parts`, without what people opted out of: of files such ones are not read, of documents refused."""
+    if file.reason is not None or file.reader in ("git", "repositories"):
+        return read_parts(file, rules)
+    sha256 = _file_hash(file, rules) if opt_outs.has_hashes else None
+    facts = {"location": file.location, "repository": file.repository, "path": file.path, "content_sha256": sha256}
+    refusal = opt_outs.refusal(facts)
+    return [arrival(file, refusal, sha256)] if refusal else without_opted_out(read_parts(file, rules), file, opt_outs)
 
 
 def read_parts(file: ListedFile, rules: ReadingRules) -> Iterable[Row | DocumentRows]:
@@ -122,12 +135,17 @@ def read_parts(file: ListedFile, rules: ReadingRules) -> Iterable[Row | Document
 
 def _deleted_hash(file: ListedFile, rules: ReadingRules) -> str | None:
     """The SHA-256 of a file still with the bytes of its deletion for good; None for other files."""
+    sha256 = _file_hash(file, rules)
+    return sha256 if sha256 in (file.content_sha256 or "").split() else None
+
+
+def _file_hash(file: ListedFile, rules: ReadingRules) -> str | None:
+    """The SHA-256 of a file; None where it cannot be read."""
     try:
         with rules.opens(file, rules.max_document_bytes) as stream:
-            sha256 = sha256_of(stream)
+            return sha256_of(stream)
     except OSError:
         return None  # its reader says why
-    return sha256 if sha256 in (file.content_sha256 or "").split() else None
 
 
 def _read_detected(file: ListedFile, rules: ReadingRules) -> Iterable[Row | DocumentRows]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.file_reading import FileReading
+from spark_jobs.sources.config.permissions import OptOuts
 from spark_jobs.sources.identity import identified, sha256_hex
 from spark_jobs.sources.kinds import OpensListed, kind_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
@@ -55,6 +56,7 @@ class ReadingRules(NamedTuple):
     source: Any  # as it is declared; a reader is given a source with the fields that it asks for
     objects: ObjectFolder | None = None
     copies: bool = False
+    opt_outs: OptOuts | None = None
     opens: OpensListed = None  # type: ignore[assignment] # set while files are read
 
 

@@ -65,6 +65,20 @@ def test_min_letters_decides_who_is_compared(spark: SparkSession) -> None:
     assert [row.content for row in rows] == [""]
 
 
+def test_repeated_blocks_are_cut_where_the_dataset_says_so(spark: SparkSession) -> None:
+    """The first place stays; edits and letters are those of the cut text, and other texts are as without."""
+    block = " ".join(f"word{number}" for number in range(40))
+    rows = [(0, f"{9:032x}", "prose", "en", f"{block}\r\nend\r\n{block}\r\n", "more")]
+    frame = documents(spark)
+    frame = frame.union(spark.createDataFrame(rows, frame.schema))
+    config = TextsConfig.model_validate({"repeated_blocks": {"least_words": 30}})
+    found = by_id(texts(frame, config).frames[TEXTS.name])
+    assert found[:-1] == by_id(texts_of(documents(spark)))
+    assert found[-1].content == f"{block}\nend\n"
+    assert [edit.rule for edit in found[-1].edits] == ["line_ends", "line_ends", "repeated_block"]
+    assert found[-1].letters_sha256 == letters_column(pa.array([found[-1].content]), pa.array(["prose"]), 32)[0].as_py()
+
+
 @pytest.mark.nightly
 def test_texts_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""

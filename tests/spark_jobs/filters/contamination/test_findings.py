@@ -227,6 +227,34 @@ def test_near_findings_have_the_similarity_that_they_tell() -> None:
     assert hits >= 38
 
 
+TYPOS = {
+    "swapped": lambda word: word[:1] + word[2] + word[1] + word[3:],
+    "left out": lambda word: word[:2] + word[3:],
+    "added": lambda word: f"{word[:2]}q{word[2:]}",
+    "other": lambda word: f"{word[:2]}q{word[3:]}",
+    "two": lambda word: f"q{word[:2]}q{word[3:]}",
+}
+
+
+@pytest.mark.parametrize("typo", TYPOS)
+def test_words_with_a_typo_are_the_same(typo: str) -> None:
+    """A fourth of the words mistyped in one place are a near copy, in two places they are none."""
+    draw = random.Random(11)
+    letters = "bcdfghjklmnprstvw"
+    vocabulary = ["".join(draw.choices(letters, k=9)) for _ in range(400)]
+    texts = [" ".join(draw.choices(vocabulary, k=40)) for _ in range(30)]
+    changed = [
+        " ".join(TYPOS[typo](word) if number % 4 == 0 else word for number, word in enumerate(text.split()))
+        for text in texts
+    ]
+    found = findings(changed, index_of([eval_set("e", *texts)], ContaminationConfig(min_similarity=0.7)))
+    held = [
+        any(one["kind"] == "near" and one["item"] == item_id(text) for one in some)
+        for text, some in zip(texts, found, strict=True)
+    ]
+    assert all(held) if typo != "two" else not any(held)
+
+
 def similarity(one: str, other: str, texts: list[str]) -> float:
     """Weighted Jaccard similarity of two texts' words, weighed by their inverse document frequency in all items."""
     documents = Counter(word for text in texts for word in set(folded_words(text)))

@@ -100,6 +100,18 @@ def test_speed_is_not_part_of_the_parts_of_a_config() -> None:
     assert config_json(Outer(source=Source(folder="there"))) != config_json(Outer())
 
 
+class Grown(Config):
+    """A config that got a setting, which may be left unset."""
+
+    more: Limits | None = Field(None, json_schema_extra={"affects_rows": "if set"})
+
+
+def test_a_setting_that_is_not_set_changes_no_key() -> None:
+    """So lakes of an earlier version stay as they are; once set it counts."""
+    assert config_json(Grown()) == config_json(Config())
+    assert config_json(Grown(more=Limits())) != config_json(Config())
+
+
 def test_canonical_json_is_one_text_for_one_value() -> None:
     """Sorted keys, no white space, characters as they are."""
     assert canonical_json({"b": [1, None], "a": "ä"}) == '{"a":"ä","b":[1,null]}'

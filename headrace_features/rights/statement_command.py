@@ -75,10 +75,12 @@ def statement(name: str, output: Path | None, as_json: bool) -> None:
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="a file; by default printed")
 def lineage(run_id: str, output: Path | None) -> None:
     """Write the OpenLineage events of a run, a line each; after `headrace run` they are sent where that is set."""
-    from headrace_features.rights.lineage import events_of, find_past
+    from headrace_features.rights.lineage import find_past
 
     try:
         from openlineage.client.serde import Serde
+
+        from headrace_features.rights.lineage_events import events_of
     except ImportError as error:
         raise CommandError("rights lineage: pip install 'headrace[lineage]', which brings OpenLineage") from error
     catalogue = lake_catalogue()

@@ -103,8 +103,10 @@ def test_events_are_valid_and_every_run_that_starts_ends(
 ) -> None:
     """The run, each computation with its tables at their snapshots, and each failed table, in order of time."""
     serde = pytest.importorskip("openlineage.client.serde").Serde
+    from headrace_features.rights.lineage_events import events_of
+
     past = PastRun(RUN, datetime(2026, 12, 1, tzinfo=UTC), 60.0, "me", "run main", status, failed=failed)
-    events = [serde.to_dict(event) for event in lineage.events_of(catalogue, past)]
+    events = [serde.to_dict(event) for event in events_of(catalogue, past)]
     for event in events:
         jsonschema.validate(event, RUN_EVENT)
     by_run: dict[str, list[str]] = {}

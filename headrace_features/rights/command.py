@@ -10,6 +10,7 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
+from headrace_features.rights.plan_command import apply, plan
 from headrace_features.rights.read_command import read
 from headrace_features.rights.statement_command import lineage, statement, verify
 from headrace_features.rights.summary_command import summary
@@ -99,3 +100,5 @@ rights.add_command(statement)
 rights.add_command(lineage)
 rights.add_command(summary)
 rights.add_command(read)
+rights.add_command(plan)
+rights.add_command(apply)

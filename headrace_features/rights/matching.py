@@ -1,97 +1,202 @@
-"""Find the opt-out behind a name: by dictionaries of its values, so that a million documents take seconds.
+"""Which opt-outs name a URL, repository, path, file, record or author: look-ups by value, never a loop over entries.
 
-A domain is its host's and all hosts' below it; a prefix of an address holds for http and https; `owner/*` and `docs/*`
-are all of an owner's repositories and all paths below a folder.
+    entry                       names
+    domain example.org          https://example.org/a, http://www.example.org:8080/
+    url_prefix https://b.org/x  http://b.org/x, https://b.org/x/y, https://b.org/xy
+    repository ann/*            Ann/tools
+    path docs/*                 docs/a/b.md, docs/a.jsonl#7
+    author [two hashes]         "Ann Miller <ann@example.org>", "Miller, Ann; Bob Lee"
+
+A value may be named by several entries; `hits` gives all, the other methods the first of the register.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
 
-from headrace_features.rights.register import Entry, author_hash
-from headrace_features.rights.subjects import canonical_url
+from headrace_features.rights.register import Entry, Kind, author_hash
+from headrace_features.rights.subjects import canonical_host, canonical_url
 from spark_jobs.exceptions import InputError
+
+ADDRESSES: Final = ("url", "source_url", "link", "permalink", "warc_target_uri")
+"""Keys of a document's metadata that say where on the web it is."""
+AUTHORS: Final = ("author", "authors", "byline", "creator", "creators", "from", "sender", "user", "username", "owner")
+"""Keys that say who wrote it."""
+_NONE: Final[tuple[str, ...]] = ()
+_ADDRESS = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"]+")
+_SEPARATORS = re.compile(r"\s*(?:[;,&|\n]|\band\b)\s*")
 
 
 @dataclass(frozen=True)
 class Matcher:
-    """Entries by the values that they are about, by kind; prefixes of addresses by host, then as they are.
+    """Entries by what they name; it can be pickled into tasks.
 
     Attributes:
-        entries: the id of an entry by kind and value.
-        prefixes: prefixes without scheme, each with its entry, by host and port.
-        salt: of the register's hashes.
+        salt: of the register's author hashes.
+        named: kind and compared value to the entries that name it, in order of the register.
+        lengths: host to the lengths of the URL prefixes on it, so that a URL is looked up once for each length.
     """
 
-    entries: Mapping[str, Mapping[str, str]]
-    prefixes: Mapping[str, list[tuple[str, str]]]
     salt: str
+    named: dict[tuple[Kind, str], tuple[str, ...]] = field(default_factory=dict)
+    lengths: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], salt: str) -> Matcher:
-        """Those of some entries; of two about the same the earlier one is named."""
-        by_kind = dict[str, dict[str, str]]()
-        prefixes = dict[str, list[tuple[str, str]]]()
+    def of(cls, entries: Iterable[Entry], salt: str, now: datetime | None = None) -> Matcher:
+        """The matcher of those entries that hold at a moment, by default now."""
+        moment = now or datetime.now(UTC)
+        named: dict[tuple[Kind, str], list[str]] = {}
+        lengths: dict[str, set[int]] = {}
         for entry in entries:
-            for value in entry.opt_out.values:
-                by_kind.setdefault(entry.opt_out.kind, {}).setdefault(value, entry.entry)
-                if entry.opt_out.kind == "url_prefix":
-                    place = value.partition("://")[2]
-                    prefixes.setdefault(place.partition("/")[0], []).append((place, entry.entry))
-        return cls(by_kind, prefixes, salt)
+            asked = entry.opt_out
+            if not entry.holds or (asked.since is not None and asked.since > moment):
+                continue
+            for value in asked.values:
+                compared = _compared(asked.kind, value)
+                named.setdefault((asked.kind, compared), []).append(entry.entry)
+                if asked.kind == "url_prefix":
+                    lengths.setdefault(_host(compared), set()).add(len(compared))
+        hosts = {host: tuple(sorted(found)) for host, found in lengths.items()}
+        return cls(salt, {key: tuple(dict.fromkeys(found)) for key, found in named.items()}, hosts)
+
+    def kinds(self) -> frozenset[Kind]:
+        """Kinds of which there is an entry, so that nobody reads a column that no entry needs."""
+        return frozenset(kind for kind, _ in self.named)
+
+    @functools.cached_property
+    def hosts(self) -> frozenset[str]:
+        """Hosts of prefixes, without ports."""
+        return frozenset(host.partition(":")[0] for host in self.lengths)
+
+    def hits(self, kind: Kind, value: str) -> tuple[str, ...]:
+        """All entries of a kind that name a value (of `domain` and `url_prefix`, a whole URL)."""
+        found = [entry for key in self._keys(kind, value) for entry in self.named.get((kind, key), _NONE)]
+        return tuple(dict.fromkeys(found)) if found else _NONE
+
+    def host(self, host: str) -> tuple[str, ...]:
+        """All entries of a domain that name a host, in its canonical form."""
+        found = [entry for parent in _parents(host) for entry in self.named.get(("domain", parent), _NONE)]
+        return tuple(found)
 
     def url(self, url: str) -> str | None:
-        """The entry about the host of an address, a domain above it, or a prefix of it."""
-        try:
-            place = canonical_url(url).partition("://")[2]
-        except InputError:
-            return None
-        host = urlsplit(f"//{place}").hostname or ""
-        if (entry := self._first("domain", _domains(host))) is not None:
-            return entry
-        there = self.prefixes.get(place.partition("/")[0], ())
-        return next((entry for prefix, entry in there if place.startswith(prefix)), None)
+        """The entry whose domain or prefix has a URL; http and https are the same page."""
+        return _first(self.hits("domain", url) + self.hits("url_prefix", url))
 
     def repository(self, name: str) -> str | None:
-        """The entry about a repository, or its owner."""
-        return self._first("repository", (name, *_folders(name)))
+        """The entry that names a repository or its owner."""
+        return _first(self.hits("repository", name))
 
     def path(self, path: str) -> str | None:
-        """The entry about a path, or a folder above it."""
-        return self._first("path", (path, *_folders(path)))
+        """The entry that names a path, a folder above it, or the file of a record."""
+        return _first(self.hits("path", path))
 
     def sha256(self, digest: str) -> str | None:
-        """The entry about a hash."""
-        return self._first("sha256", (digest,))
+        """The entry that names the bytes of a file or the content of a document."""
+        return _first(self.hits("sha256", digest))
 
     def dataset(self, name: str) -> str | None:
-        """The entry about a dataset."""
-        return self._first("dataset", (name,))
+        """The entry that names a dataset."""
+        return _first(self.hits("dataset", name))
 
     def record(self, doc_id: str, path: str) -> str | None:
-        """The entry about a document, by its id or as FILE#ID."""
-        return self._first("record", (doc_id, path))
+        """The entry that names a record by its doc_id or as FILE#ID."""
+        return _first(self.hits("record", doc_id) + self.hits("record", path))
 
     def author(self, name: str) -> str | None:
-        """The entry about an author, by any alias."""
-        return self._first("author", (author_hash(self.salt, name),)) if "author" in self.entries else None
+        """The entry that has a name or address, alone or among others in a text such as `Ann Lee <ann@x.org>; Bob`."""
+        return _first(self.hits("author", name))
 
-    def _first(self, kind: str, values: Iterable[str]) -> str | None:
-        there = self.entries.get(kind)
-        return None if there is None else next((there[value] for value in values if value in there), None)
+    def _keys(self, kind: Kind, value: str) -> Iterable[str]:
+        """The compared values that an entry may have to name this."""
+        if kind in ("domain", "url_prefix"):
+            key = url_key(value)
+            if key is None:
+                return _NONE
+            host = _host(key)
+            if kind == "domain":
+                return _parents(host.partition(":")[0] if host.count(":") == 1 else host)
+            return [key[:length] for length in self.lengths.get(host, ()) if length <= len(key)]
+        if kind == "repository":
+            name = _compared(kind, value)
+            return (name, f"{name.rpartition('/')[0]}/*")
+        if kind == "path":
+            return _path_keys(value)
+        if kind == "author":
+            return [author_hash(self.salt, name) for name in author_names(value)]
+        return (_compared(kind, value),)
 
 
-def _domains(host: str) -> Iterator[str]:
-    """A host and all domains above it."""
+def url_key(url: str) -> str | None:
+    """A URL as `host/path?query` for comparing, without scheme; None of what is no address of the web.
+
+    An address that no form fits (a host of odd characters) is compared by what stands between its slashes: a name that
+    cannot be read must not be a way around an opt-out.
+    """
+    try:
+        return canonical_url(url).partition("://")[2]
+    except InputError:
+        plain = re.match(r"(?i)\s*https?://(?:[^/?#]*@)?([^/?#]+)([^#]*)", url)
+        return None if plain is None else plain[1].strip(". ").lower() + (plain[2] or "/")
+
+
+def url_host(url: str) -> str | None:
+    """The canonical host of a URL, without port."""
+    key = url_key(url)
+    return None if key is None else _host(key).partition(":")[0]
+
+
+def author_names(text: str) -> list[str]:
+    """Names and addresses in a text about authors, the whole text first; `Miller, Ann` is `Ann Miller` too."""
+    names = [text, *_ADDRESS.findall(text)]
+    bare = re.sub(r"\s*[<(\[]?" + _ADDRESS.pattern + r"[>)\]]?\s*", ";", text)
+    for part in [bare, *re.split(r"[;&|\n]", bare)]:
+        names.append(part.strip(" ;,\"'"))
+        family, comma, first = part.strip(" ;\"'").partition(",")
+        if comma and "," not in first:
+            names.append(f"{first.strip()} {family.strip()}")
+    names += [part.strip(" \"'") for part in _SEPARATORS.split(bare)]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _compared(kind: Kind, value: str) -> str:
+    """A stored value as it is compared: schemes of addresses, and case where names have none, do not count."""
+    if kind == "url_prefix":
+        return url_key(value) or value
+    if kind == "domain":
+        try:
+            return canonical_host(value)
+        except InputError:
+            return value.lower()
+    if kind == "repository":  # forges do not tell Ann/Tools from ann/tools
+        return value.strip("/").removesuffix(".git").lower()
+    return value.lower() if kind == "sha256" else value
+
+
+def _host(key: str) -> str:
+    return re.split(r"[/?]", key, maxsplit=1)[0]
+
+
+def _parents(host: str) -> Iterator[str]:
+    """A host and its parents: a.b.org, b.org, org."""
     while host:
         yield host
         host = host.partition(".")[2]
 
 
-def _folders(path: str) -> Iterator[str]:
-    """Values about all below a folder of a path, the innermost first."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield f"{path}/*"
+def _path_keys(path: str) -> Iterator[str]:
+    """A path, the files that it may be a record of, and the folders above it."""
+    yield path
+    for sign, end in (("#", ""), ("/", "/*")):
+        at = path.find(sign)
+        while at >= 0:
+            yield path[:at] + end
+            at = path.find(sign, at + 1)
+
+
+def _first(found: tuple[str, ...]) -> str | None:
+    return found[0] if found else None

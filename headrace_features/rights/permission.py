@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace_features.rights.answers import keep_answers
-from headrace_features.rights.matching import Matcher
+from headrace_features.rights.matching import ADDRESSES, AUTHORS, Matcher
 from headrace_features.rights.register import Entry, entries, register_salt
 from headrace_features.rights.sites import HostSite
 from spark_jobs.sources.config.permissions import Permission, refusal_of
@@ -18,9 +18,7 @@ from spark_jobs.sources.refusals import Refusal
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_ADDRESSES = ("url", "source_url", "link", "permalink", "warc_target_uri")
 _WEB = re.compile("https?://", re.I)
-_AUTHORS = ("author", "authors", "creator", "from", "user", "username", "owner")
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class RegisterOptOuts:
         """The refusal of a file or document by what is known of it; see `permissions.OptOuts`."""
         matcher, metadata = self.matcher, facts.get("metadata") or {}
         path, doc_id = facts.get("path") or "", facts.get("doc_id") or ""
-        addresses = (facts.get("location"), path, *(metadata.get(name) for name in _ADDRESSES))
+        addresses = (facts.get("location"), path, *(metadata.get(name) for name in ADDRESSES))
         entry = (
             matcher.dataset(self.dataset)
             or ((repository := facts.get("repository")) and matcher.repository(repository))
@@ -55,7 +53,7 @@ class RegisterOptOuts:
             or ((sha256 := facts.get("content_sha256")) and matcher.sha256(sha256))
             or (doc_id and matcher.record(doc_id, path))
             or next(filter(None, (matcher.url(url) for url in addresses if url and _WEB.match(url))), None)
-            or next(filter(None, (matcher.author(metadata[name]) for name in _AUTHORS if name in metadata)), None)
+            or next(filter(None, (matcher.author(metadata[name]) for name in AUTHORS if name in metadata)), None)
         )
         return refusal_of(entry, self.named[entry]) if entry else None
 

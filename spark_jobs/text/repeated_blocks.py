@@ -248,7 +248,7 @@ def _write_spans(
 @inner
 def _are_spaced(words: Int64Array, left: int, right: int) -> bool:
     """Whether two words are of scripts with spaces between words."""
-    return words[2, left] == _WORD and words[2, right] == _WORD
+    return bool(words[2, left] == _WORD and words[2, right] == _WORD)
 
 
 @inner

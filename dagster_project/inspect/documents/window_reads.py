@@ -91,7 +91,7 @@ def times_read(catalogue: Catalog, windows: Mapping[str, Sequence[int]]) -> list
     times = []
     for blend_id in blender.list_ids():
         try:
-            head, order, runs = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
+            head, order, runs = blender.head(blend_id), blender.order(blend_id), runs_of_cells(blender, blend_id)
         except BlenderError:  # one that is damaged hides no other
             continue
         mine = (read for read in training if read.blend_id == blend_id)
@@ -99,7 +99,7 @@ def times_read(catalogue: Catalog, windows: Mapping[str, Sequence[int]]) -> list
         before = trained if head.end is None else head.end
         counts = {table: np.zeros(len(ordinals), np.int64) for table, ordinals in windows.items()}
         for source, pin in head.pins().items():
-            rows = _rows_of(runs, source, windows.get(pin.table, ()))
+            rows = rows_of(runs, source, windows.get(pin.table, ()))
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             if (rows >= 0).any() and hold_same_rows(pin.table, None, pinned):
                 counts[pin.table] += reads_before(order, source, before, rows)
@@ -126,12 +126,12 @@ def reads_of(
     training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     reads = []
     for blend_id in blender.list_ids():
-        order, runs = blender.order(blend_id), _runs_of_cells(blender, blend_id)
+        order, runs = blender.order(blend_id), runs_of_cells(blender, blend_id)
         names = tuple(blender.names_of(blend_id))
         for source, pin in blender.head(blend_id).pins().items():
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             for table, snapshot_id, ordinal in windows:
-                (row,) = _rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
+                (row,) = rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
                 if row < 0 or not hold_same_rows(table, snapshot_id, pinned):
                     continue
                 for offset, epoch in itertools.islice(offsets_of(order, source, row), _MOST_READS):
@@ -142,7 +142,7 @@ def reads_of(
     return sorted(reads, key=lambda read: (read.blend_id, read.offset))
 
 
-def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
+def runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
     """The runs of the sources of cells of a blend, by name; none of rows where its tables are not as they were."""
     from blender_service.exceptions import BlenderError
     from blender_service.tables.cell_runs import RowRuns
@@ -155,7 +155,7 @@ def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
     return runs
 
 
-def _rows_of(runs: Mapping[str, RowRuns], source: str, ordinals: Sequence[int]) -> Int64Array:
+def rows_of(runs: Mapping[str, RowRuns], source: str, ordinals: Sequence[int]) -> Int64Array:
     """(R,) the rows of a source that windows are; -1 where a source of cells has other cells."""
     rows = [runs[source].row_of(ordinal) if source in runs else ordinal for ordinal in ordinals]
     return np.array([-1 if row is None else row for row in rows], np.int64)

@@ -1,0 +1,104 @@
+"""Opt-outs are found by look-ups, and the look-ups find what a comparison of all entries finds."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_features.rights.matching import Matcher
+from headrace_features.rights.register import Entry, Kind, OptOut, author_hash
+
+NOW = datetime(2026, 9, 1, tzinfo=UTC)
+HOSTS = st.lists(st.sampled_from(["a", "b", "www"]), min_size=1, max_size=3).map(
+    lambda labels: ".".join([*labels, "org"])
+)
+PATHS = st.lists(st.sampled_from(["x", "xy", "z"]), max_size=3).map("/".join)
+URLS = st.builds(
+    lambda scheme, host, path: f"{scheme}://{host}/{path}", st.sampled_from(["http", "https"]), HOSTS, PATHS
+)
+
+
+def entry(kind: Kind, *values: str, decision: str | None = None, since: datetime | None = None) -> Entry:
+    """An entry of the register about some values."""
+    opt_out = OptOut("list", kind, values, since=since)
+    return Entry(opt_out, opt_out.entry, 0, NOW, decision)
+
+
+def matcher(*entries: Entry) -> Matcher:
+    """What an executor has of entries."""
+    copy: Matcher = pickle.loads(pickle.dumps(Matcher.of(entries, "salt", NOW)))
+    return copy
+
+
+@given(st.lists(HOSTS, max_size=5), st.lists(URLS, max_size=5), URLS)
+def test_a_url_has_the_entries_that_a_comparison_with_all_has(
+    domains: list[str], prefixes: list[str], url: str
+) -> None:
+    """A domain has all hosts below it, a prefix what begins with it, and http and https are the same page."""
+    asked = [entry("domain", domain) for domain in domains] + [entry("url_prefix", prefix) for prefix in prefixes]
+    host, plain = str(urlsplit(url).hostname), url.partition("://")[2]
+    below = {at.entry for at in asked if f".{host}".endswith(f".{at.opt_out.values[0]}")}
+    begun = {at.entry for at in asked if plain.startswith(at.opt_out.values[0].partition("://")[2])}
+    domain = {at.entry for at in asked if at.opt_out.kind == "domain"}
+    chosen, wanted = matcher(*asked), (below & domain) | (begun - domain)
+    assert {*chosen.hits("domain", url), *chosen.hits("url_prefix", url)} == wanted
+    assert (chosen.url(url) is None) == (not wanted) and set(chosen.host(host)) <= wanted
+
+
+@given(st.lists(PATHS.filter(bool), max_size=5), PATHS.filter(bool), st.booleans())
+def test_a_path_has_the_entries_of_its_folders_and_of_its_file(paths: list[str], path: str, record: bool) -> None:
+    """`x/*` has all below x and not x."""
+    asked = [entry("path", value + end) for value in paths for end in ("", "/*")]
+    below = {at.entry for at in asked if path.startswith(at.opt_out.values[0].removesuffix("*"))}
+    folders = {at.entry for at in asked if at.opt_out.values[0].endswith("/*")}
+    wanted = (below & folders) | {at.entry for at in asked if at.opt_out.values[0] == path}
+    assert set(matcher(*asked).hits("path", f"{path}#7" if record else path)) == wanted
+
+
+def test_names_of_repositories_have_no_case_and_owners_have_all_of_theirs() -> None:
+    """As forges see them; an owner is not the beginning of another."""
+    whole, one = entry("repository", "Ann/*"), entry("repository", "bob/Tools.git")
+    chosen = matcher(whole, one)
+    assert chosen.repository("ann/a") == whole.entry and chosen.repository("BOB/tools") == one.entry
+    assert chosen.repository("anna/a") is None and chosen.repository("bob/tools2") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ann Miller", "ANN  miller <x@y.org>", "Bob <b@z.org>, Ann Miller <q@y.org>", "Miller, Ann",
+        "Bob Lee; Miller, Ann", "Bob and Ann Miller", "x <ann@example.org>", "ann@EXAMPLE.org",
+    ],
+)  # fmt: skip
+def test_an_author_is_met_under_every_alias_and_among_others(text: str) -> None:
+    """However a file writes its authors; who only shares a part of the name is somebody else."""
+    asked = entry("author", author_hash("salt", "ann miller"), author_hash("salt", "Ann@example.org"))
+    chosen = matcher(asked)
+    assert chosen.author(text) == asked.entry
+    assert chosen.author("Ann Millers") is None and chosen.author("Joann Miller <bob@example.org>") is None
+
+
+def test_what_does_not_hold_or_not_yet_names_nothing() -> None:
+    """Refused, withdrawn, and from later on."""
+    asked = [
+        entry("sha256", "AB" * 32, decision="refused"), entry("dataset", "notes", decision="withdrawn"),
+        entry("record", "a#1", since=NOW + timedelta(seconds=1)),
+        entry("record", "a#2", since=NOW, decision="accepted"),
+    ]  # fmt: skip
+    chosen = matcher(*asked)
+    assert chosen.kinds() == {"record"} and chosen.sha256("ab" * 32) is None and chosen.dataset("notes") is None
+    assert chosen.record("f" * 32, "a#1") is None and chosen.record("f" * 32, "a#2") == asked[3].entry
+
+
+@pytest.mark.parametrize(
+    "url", ["", "file:///a", "http://", "dns:a.org", "s3://a.org/x", "http://[::1", "https://exa mple.a.org/x"]
+)
+def test_odd_addresses_raise_nothing(url: str) -> None:
+    """And one whose host cannot be read is compared by its labels."""
+    asked = entry("domain", "a.org")
+    assert matcher(asked).url(url) == (asked.entry if "exa mple" in url else None)

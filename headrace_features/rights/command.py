@@ -10,6 +10,7 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
+from headrace_features.rights.plan_command import apply, plan
 from headrace_features.rights.read_command import read
 from headrace_features.rights.register import KINDS
 from headrace_features.rights.statement_command import statement, verify
@@ -92,6 +93,8 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
     say(f"{len(entry_ids):,} entries are {decision}")
 
 
+rights.add_command(plan)
+rights.add_command(apply)
 rights.add_command(verify)
 rights.add_command(statement)
 rights.add_command(summary)

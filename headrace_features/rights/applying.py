@@ -57,7 +57,7 @@ def apply_plan(lake: Lake, plan: Plan) -> Iterator[str]:
         CommandError: a table could not be changed; then no entry is applied, and running again does the rest.
     """
     catalogue, now = lake.catalogue, datetime.now(UTC)
-    before = _unfinished(catalogue, plan.entries)
+    before = unfinished_plans(catalogue, plan.entries)
     entries = [entry for entry in plan.entries if entry.entry in before or _is_due(plan, entry, now)]
     details = _begun(catalogue, plan, entries, before, lake.run_id)
     _note_audit(catalogue, entries, details, lake.run_id)
@@ -99,7 +99,7 @@ def _begun(
     return details
 
 
-def _unfinished(catalogue: Catalog, entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+def unfinished_plans(catalogue: Catalog, entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
     """The newest plan of each entry that no excision followed, with the time when the first of such began."""
     applied = {entry.entry: entry.applied for entry in entries}
     plans: dict[str, dict[str, Any]] = {}

@@ -79,7 +79,7 @@ def make(root: Path) -> SqlCatalog:
     code = {doc_id_of(name): f"{name} {name * 9}\n" for name in DOCUMENTS_OF["code"]}
     write_corpus(catalogue, "code", 0, code)
     _rewrite(catalogue, PACKED)
-    _record(catalogue, "main.increments", "main.tokens", "main.tokenizer", PACKED)
+    record(catalogue, "main.increments", "main.tokens", "main.tokenizer", PACKED)
     put(catalogue, "main", MEMBERS, [{"dataset": "code", "doc_id": key} for key in code], config={"datasets": ["code"]})
     put(catalogue, "main", SURVIVORS, [{"dataset": "code", "doc_id": key} for key in code],
         config={"threshold": dict.fromkeys(KINDS, 0.7)}, inputs=["main.removals"])  # fmt: skip
@@ -112,7 +112,7 @@ def _rewrite(catalogue: Catalog, identifier: str) -> None:
     table.overwrite(rows.cast(file_schema(rows.schema)))
 
 
-def _record(catalogue: Catalog, *tables: str) -> None:
+def record(catalogue: Catalog, *tables: str) -> None:
     """Record what is in tables as a step would."""
     rows = []
     for identifier in tables:

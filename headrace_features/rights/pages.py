@@ -40,7 +40,8 @@ def opt_out(request: PageRequest) -> PageAnswer:
     hit: dict[str, Any] = details[-1] if details else begun or {}
     seen = [one for one in hit.get("documents", ()) if not one.get("dataset") or request.may_read(one["dataset"])]
     request.require(*sorted({f"{one['dataset']}.documents" for one in seen if one.get("dataset")}))
-    acts = [{name: row[name] for name in ("leaf", "at", "by", "act", "decision", "reason")} for row in log]
+    named = ("leaf", "by", "act", "decision", "reason")
+    acts = [{"at": row["at"].isoformat(), **{name: row[name] for name in named}} for row in log]
     shown = {
         "documents": seen[:_MOST],
         "document_count": len(seen),
@@ -56,7 +57,7 @@ def _line(entry: Entry, taken: dict[str, Any] | None) -> dict[str, Any]:
     values = [value[:12] for value in asked.values] if asked.kind == "author" else list(asked.values)
     return {
         "entry": entry.entry, "kind": asked.kind, "values": values, "asker": asked.asker, "scope": asked.scope,
-        "request": asked.request, "evidence": asked.evidence, "at": entry.at, "state": entry.state,
+        "request": asked.request, "evidence": asked.evidence, "at": entry.at.isoformat(), "state": entry.state,
         "hit": None if taken is None else len(taken.get("documents", ())),
     }  # fmt: skip
 

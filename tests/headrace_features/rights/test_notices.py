@@ -88,5 +88,6 @@ def test_pages_list_entries_and_what_each_hit(catalogue: Catalog) -> None:
         "entry",
         "excision",
     ]
+    assert json.dumps([shown, page])  # plain values: moments are texts
     with pytest.raises(CommandError, match="no entry"):
         opt_out(request(catalogue, entry="nothing"))

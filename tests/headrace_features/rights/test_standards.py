@@ -75,7 +75,11 @@ def test_croissant_is_valid_and_reads_every_row(lake: Catalog, tmp_path: Path, n
             data = (tmp_path / "warehouse" / part["contentUrl"]).read_bytes()
             assert part["sha256"] == hashlib.sha256(data).hexdigest() and part["contentSize"] == f"{len(data)} B"
     assert any(part["@type"] == "cr:FileObject" for part in document["distribution"]) == hashes
+    fields = {one.name: one for records in dataset.metadata.record_sets for one in records.fields}
     for identifier in SUBJECTS[name]:
+        lists = {"notes": {"metadata"}}.get(name, {"input_ids", "segments"})
+        of = {key.rpartition("/")[2]: one for key, one in fields.items() if key.startswith(f"{identifier}/")}
+        assert {key for key, one in of.items() if one.is_array} == lists
         rows = list(dataset.records(identifier))
         table = lake.load_table(identifier).scan().to_arrow()
         key = "doc_id" if name == "notes" else "ordinal"

@@ -51,7 +51,8 @@ def read(
     elif site is None:
         raise CommandError(f"rights read: {file} is a site's file ({form}); say whose by --site https://example.org")
     else:
-        rows = lists.read_site(form, data, canonical_url(site), agent)
+        origin = "/".join(canonical_url(site).split("/")[:3])
+        rows = lists.read_site(form, data, origin, agent)
     catalogue = lake_catalogue(make=True)
     name = f"{request or file.name} sha256:{hashlib.sha256(data).hexdigest()}"
     opt_outs, faults = _opt_outs(catalogue, rows, asker or request or file.name, scope or "all", name)

@@ -38,7 +38,7 @@ def read(
     file: Path, form: str, site: str | None, agent: str, asker: str | None, scope: Any, request: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Enter the opt-outs of FILE; a bad row is named with its line and stops no other. Status 1 if none is good."""
+    """Enter the opt-outs of FILE; a bad row is named with its line and stops no other. Status 2 if none is good."""
     from headrace_features.rights import lists
     from headrace_features.rights.register import add_entries
     from headrace_features.rights.subjects import canonical_url

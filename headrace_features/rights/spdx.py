@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from headrace_features.rights.described import Described
+from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in
 
 CONTEXT: Final = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 _NO_ASSERTION: Final = "https://spdx.org/rdf/3.0.1/terms/ExpandedLicensing/NoAssertionLicense"
@@ -41,12 +42,23 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
             "dataset_hasSensitivePersonalInformation": "noAssertion",
         },
     ]  # fmt: skip
+    names = {name for licence, _, _ in described.licences if licence for name in ids_in(licence)}
+    texts = {name: f"{space}{name}" for name in sorted(names) if name.startswith("LicenseRef-")}
+    for name, text in texts.items():
+        words = name.removeprefix(UNKNOWN).replace("-", " ")
+        elements.append({
+            "type": "simplelicensing_SimpleLicensingText", "spdxId": text, "name": name,
+            "simplelicensing_licenseText": words, "comment": "as it is stated; the text is not known",
+        })  # fmt: skip
     for number, (licence, documents, measure) in enumerate(described.licences):
         expression = f"{space}licence-{number}" if licence else _NO_ASSERTION
         if licence:
+            named = [
+                {"type": "DictionaryEntry", "key": one, "value": texts[one]} for one in ids_in(licence) if one in texts
+            ]
             elements.append({
                 "type": "simplelicensing_LicenseExpression", "spdxId": expression,
-                "simplelicensing_licenseExpression": licence,
+                "simplelicensing_licenseExpression": licence, "simplelicensing_customIdToUri": named,
             })  # fmt: skip
         elements.append({
             "type": "Relationship", "spdxId": f"{space}has-licence-{number}", "from": package, "to": [expression],

@@ -141,6 +141,12 @@ def test_spdx_is_read_by_its_model(lake: Catalog, name: str) -> None:
     assert not objects.missing_ids
     [package] = objects.foreach_type(model.dataset_DatasetPackage)
     assert package.dataset_datasetType == [model.dataset_DatasetType.text]
+    named = {
+        entry.key: objects.find_by_id(entry.value).simplelicensing_licenseText
+        for expression in objects.foreach_type(model.simplelicensing_LicenseExpression)
+        for entry in expression.simplelicensing_customIdToUri
+    }
+    assert named == {"LicenseRef-stated-Dual-License": "Dual License"}
 
 
 def test_commands_write_files_and_name_what_people_have_to_say(

@@ -58,7 +58,7 @@ def croissant(described: Described, stated: Mapping[str, Any], hashes_files: boo
         "conformsTo": list(CONFORMS_TO),
         "description": described.about,
         "license": _licences(described),
-        "inLanguage": [one for one, _, _ in described.languages if one and len(one) in (2, 3) and one.islower()],
+        "inLanguage": [name for name, _, _ in described.languages if name and len(name) in (2, 3) and name.islower()],
         "dateModified": f"{described.landed[-1]:%Y-%m-%dT%H:%M:%S}" if described.landed else None,
         "keywords": ["headrace"],
         "rai:dataCollection": "; ".join(f"{name}: {source}" for name, source in described.sources.items() if source),

@@ -97,7 +97,7 @@ def _opt_outs(
                 evidence = ": ".join(filter(None, [f"line {row.line}" if row.line else "", row.stated.get("evidence")]))
                 by = row.stated.get("asker", asker)
                 facts |= {"evidence": evidence, "request": request, "salt": salt}
-                opt_outs |= {one.entry: one for one in opt_outs_of(catalogue, kind, values, by, **facts)}  # type: ignore[arg-type] # `Row` checks kinds
+                opt_outs |= {opt_out.entry: opt_out for opt_out in opt_outs_of(catalogue, kind, values, by, **facts)}  # type: ignore[arg-type] # `Row` checks kinds
             except InputError as error:
                 faults.append((row.line, str(error)))
     return list(opt_outs.values()), faults

@@ -53,9 +53,8 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
     for number, (licence, documents, measure) in enumerate(described.licences):
         expression = f"{space}licence-{number}" if licence else _NO_ASSERTION
         if licence:
-            named = [
-                {"type": "DictionaryEntry", "key": one, "value": texts[one]} for one in ids_in(licence) if one in texts
-            ]
+            stated = [name for name in ids_in(licence) if name in texts]
+            named = [{"type": "DictionaryEntry", "key": name, "value": texts[name]} for name in stated]
             elements.append({
                 "type": "simplelicensing_LicenseExpression", "spdxId": expression,
                 "simplelicensing_licenseExpression": licence, "simplelicensing_customIdToUri": named,
@@ -69,7 +68,7 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
         "type": "SpdxDocument", "spdxId": document, "name": described.name, "rootElement": [package],
         "profileConformance": list(_PROFILES), "element": [element["spdxId"] for element in elements],
     })  # fmt: skip
-    made = {
+    creation = {
         "type": "CreationInfo",
         "@id": "_:made",
         "specVersion": "3.0.1",
@@ -78,7 +77,7 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
     }
     graph = [{**element, "creationInfo": "_:made"} for element in elements]
     filled = [{key: value for key, value in element.items() if value not in (None, "", [])} for element in graph]
-    return {"@context": CONTEXT, "@graph": [made, *filled]}
+    return {"@context": CONTEXT, "@graph": [creation, *filled]}
 
 
 def _time(moments: tuple[datetime, ...]) -> str | None:

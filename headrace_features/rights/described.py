@@ -71,6 +71,12 @@ class Described:
         of = "" if self.kind == "dataset" else f" of {', '.join(self.sources)}"
         return f"{self.kind} {self.name}{of}: {self.documents:,} documents, {self.measure:,} {self.unit}"
 
+    @property
+    def collection(self) -> str:
+        """How it was collected: the sources as they are declared."""
+        declared = {name: source for name, source in self.sources.items() if source}
+        return "; ".join(f"{name}: {json.dumps(source, ensure_ascii=False)}" for name, source in declared.items())
+
 
 def describe(catalogue: Catalog, name: str) -> Described:
     """Describe a dataset, a corpus (its packed tables), or one packed table.

@@ -28,7 +28,6 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
     space = f"urn:headrace:{described.name}:{described.version}:"
     tool, package, document = f"{space}tool", f"{space}package", f"{space}document"
     agent = f"{space}supplier" if supplier else tool
-    sources = "; ".join(f"{name}: {source}" for name, source in described.sources.items() if source)
     elements: list[dict[str, Any]] = [
         {"type": "SoftwareAgent", "spdxId": tool, "name": "headrace"},
         *([{"type": "Organization", "spdxId": agent, "name": supplier}] if supplier else []),
@@ -38,7 +37,7 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
             "originatedBy": [agent] if supplier else [], "builtTime": _time(described.landed[-1:]),
             "software_downloadLocation": f"{space}tables", "dataset_datasetType": ["text"],
             "dataset_datasetSize": described.measure if described.unit == "bytes" else None,
-            "dataset_dataCollectionProcess": sources, "dataset_dataPreprocessing": list(described.steps),
+            "dataset_dataCollectionProcess": described.collection, "dataset_dataPreprocessing": list(described.steps),
             "dataset_hasSensitivePersonalInformation": "noAssertion",
         },
     ]  # fmt: skip

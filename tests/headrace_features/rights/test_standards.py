@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,20 @@ def test_croissant_says_what_the_lake_knows_and_no_more(lake: Catalog, name: str
         f"{table}/{column}" for table in SUBJECTS[name] for column in lake.load_table(table).schema().column_names
     ]
     assert described == [column for column in columns if column.count(".") < 2]
+
+
+def test_sources_are_told_as_they_are_declared(lake: Catalog) -> None:
+    """In both standards, as JSON; the kind of collection where it can be nothing else."""
+    sources = {"web": {"kind": "files", "urls": "é"}, "api": {"kind": "api"}, "git": {"kind": "git"}, "notes": {}}
+    described = replace(describe(lake, "main"), sources=sources)
+    document = croissant(described, {})
+    assert (
+        document["rai:dataCollection"]
+        == 'web: {"kind": "files", "urls": "é"}; api: {"kind": "api"}; git: {"kind": "git"}'
+    )
+    assert document["rai:dataCollectionType"] == ["Web API", "Web Scraping"]
+    assert document["description"].startswith("corpus main of web, api, git, notes: ")
+    assert document["rai:dataCollection"] in str(spdx(described, None, NOW))
 
 
 @pytest.mark.parametrize("supplier", [None, "Mill GmbH"])

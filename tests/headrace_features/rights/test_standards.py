@@ -30,10 +30,16 @@ LICENCES = ["MIT", "MIT", "Apache-2.0 OR MIT", "LicenseRef-stated-Dual-License",
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Catalog:
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the lake."""
+    return tmp_path_factory.mktemp("standards") / "warehouse"
+
+
+@pytest.fixture(scope="module")
+def lake(warehouse: Path) -> Catalog:
     """A corpus `main` with two packed tables; its documents lie in `notes`."""
-    catalogue = open_lake(tmp_path / "warehouse")
+    catalogue = open_lake(warehouse)
     fixtures = [create_packed(catalogue, f"main.packed_{size}").append(40, seed=size) for size in (16, 32)]
     catalogue.create_table("main.members", pa.schema({"doc_id": pa.string()}))  # a namespace with it is a corpus
     doc_ids = sorted({segment[0] for packed in fixtures for row in packed.rows for segment in row.segments})
@@ -63,17 +69,17 @@ SUBJECTS = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib, as mlcroissant uses it
 @pytest.mark.parametrize("hashes", [False, True])
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_croissant_is_valid_and_reads_every_row(lake: Catalog, tmp_path: Path, name: str, hashes: bool) -> None:
+def test_croissant_is_valid_and_reads_every_row(lake: Catalog, warehouse: Path, name: str, hashes: bool) -> None:
     """By its own validator and reader, beside the files; with hashes these are those of the files."""
     mlcroissant = pytest.importorskip("mlcroissant")
     document = croissant(describe(lake, name), {"url": "https://mill.example"}, hashes)
-    file = tmp_path / "warehouse" / "croissant.json"
+    file = warehouse / "croissant.json"
     file.write_text(json.dumps(document))
     dataset = mlcroissant.Dataset(str(file))
     assert not dataset.metadata.ctx.issues.errors
     for part in document["distribution"]:
         if part["@type"] == "cr:FileObject":
-            data = (tmp_path / "warehouse" / part["contentUrl"]).read_bytes()
+            data = (warehouse / part["contentUrl"]).read_bytes()
             assert part["sha256"] == hashlib.sha256(data).hexdigest() and part["contentSize"] == f"{len(data)} B"
     assert any(part["@type"] == "cr:FileObject" for part in document["distribution"]) == hashes
     fields = {one.name: one for records in dataset.metadata.record_sets for one in records.fields}

@@ -93,7 +93,7 @@ def make_plan(
     there, moment = {entry.entry: entry for entry in entries(catalogue)}, now or datetime.now(UTC)
     for name in chosen:
         if name not in there:
-            raise CommandError(f"rights: no entry {name}{nearest(name, there)}; headrace rights list names them")
+            raise CommandError(f"rights: no entry {name}{nearest(name, there)}; headrace rights show names them")
     states = ("waiting", "applied") if every else ("waiting",)
     asked = [there[name] for name in dict.fromkeys(chosen)] or [one for one in there.values() if one.state in states]
     matcher = Matcher.of(asked, register_salt(catalogue) if asked else "", moment)

@@ -8,7 +8,7 @@ the reference alone does: `kind: mill.sources:SqlSource`.
 
 headrace's features declare what they bring in the same groups, and are read from a table of their own (`features`):
 looking through the metadata of some 300 installed packages takes .1 s, and happens only where a name is not one of
-headrace's, which no package can take. Features alone bring what stands in the second line of GROUPS.
+headrace's, which no package can take. Features alone bring what stands below the first line of GROUPS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_jobs.features import PACKAGE, brought, missing
 GROUPS: Final = (
     *("sources", "readers", "scorers", "selections", "commands", "pages", "services", "exports"),
     *("kinds", "steps", "names", "parts", "reader_parts", "columns", "corpus_commands", "derivations", "declarations"),
-    "permissions",
+    *("permissions", "run_ends"),
 )
 T = TypeVar("T")
 

@@ -12,9 +12,12 @@ from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.plan_command import apply, plan
 from headrace_features.rights.read_command import read
-from headrace_features.rights.register import KINDS
-from headrace_features.rights.statement_command import statement, verify
+from headrace_features.rights.standards_command import croissant, spdx
+from headrace_features.rights.statement_command import lineage, statement, verify
 from headrace_features.rights.summary_command import summary
+
+# As `register.KINDS`, which --help does not wait for.
+_KINDS = ("repository", "author", "domain", "url_prefix", "path", "sha256", "dataset", "record")
 
 
 @click.group(short_help="Keep opt-outs, take out what they name, prove it, and say what was trained on.")
@@ -23,7 +26,7 @@ def rights() -> None:
 
 
 @rights.command("add", epilog="\b\nExample: headrace rights add author 'Ann Lee' ann@example.org --asker 'Ann Lee'")
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice(_KINDS))
 @click.argument("values", nargs=-1, required=True, metavar="VALUE...")
 @click.option("--asker", required=True, help="who asks, as the request names itself; of an author a hash is kept")
 @click.option("--scope", type=click.Choice(["all", "training"]), default="all", show_default=True)
@@ -95,7 +98,10 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
 
 rights.add_command(verify)
 rights.add_command(statement)
+rights.add_command(lineage)
 rights.add_command(summary)
 rights.add_command(read)
+rights.add_command(croissant)
+rights.add_command(spdx)
 rights.add_command(plan)
 rights.add_command(apply)

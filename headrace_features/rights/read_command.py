@@ -6,17 +6,20 @@ import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from pyiceberg.catalog import Catalog
 
 from dagster_project.cli.output import JSON, print_json, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
-from headrace_features.rights.lists import Row
-from headrace_features.rights.register import OptOut
 from spark_jobs.exceptions import InputError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from headrace_features.rights.lists import Row
+    from headrace_features.rights.register import OptOut
 
 FORMATS = ("auto", "csv", "bigcode", "robots", "rsl", "tdmrep", "ai_txt")
 _SHOWN = 20

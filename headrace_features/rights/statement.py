@@ -109,11 +109,11 @@ def _claim(verdict: str, windows: Sequence[Served], texts: Sequence[Served], wai
         return f"Nothing was taken out yet for {', '.join(waiting)}: they wait (headrace rights plan, then apply)."
     if verdict == "refused":
         return "The request was refused or withdrawn, so nothing was taken out for it."
-    counted = f"{sum(part.rows for part in served):,} windows of {len(served):,} (table, snapshot) pairs"
-    beside = f" and {len(texts):,} pinned tables of texts" if texts else ""
+    counted = f"{sum(part.rows for part in served):,} windows of {len(served):,} such pairs"
+    beside = f", and from {len(texts):,} (table, snapshot) of texts" if texts else ""
     return (
-        "Absent from every window that any blend of this lake serves, as of these pairs: "
-        f"{counted}{beside} were looked through when this statement was made."
+        "Absent from every window that any blend of this lake serves, as of the (table, snapshot) pairs listed here: "
+        f"{counted} were looked through when this statement was made{beside}."
     )
 
 

@@ -1,4 +1,4 @@
-"""`headrace rights verify` and `headrace rights statement`: the register as it was written, and what is out for it."""
+"""`headrace rights verify | statement | lineage`: is the register as it was written, what is out, events of runs."""
 
 from __future__ import annotations
 
@@ -68,3 +68,24 @@ def statement(name: str, output: Path | None, as_json: bool) -> None:
         say(f"{stated['register']['leaves']:,} rows of the register, root {stated['register']['root']}")
     if stated["verdict"] != "absent":
         raise CheckFailedError(f"rights statement {name}: {stated['claim']}")
+
+
+@click.command("lineage", epilog="\b\nExample: headrace rights lineage --run 5f1c02ab --output events.ndjson")
+@click.option("--run", "run_id", required=True, help="id of a run, or its last digits (headrace runs)")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="a file; by default printed")
+def lineage(run_id: str, output: Path | None) -> None:
+    """Write the OpenLineage events of a run, a line each; after `headrace run` they are sent where that is set."""
+    from headrace_features.rights.lineage import find_past
+
+    try:
+        from openlineage.client.serde import Serde
+
+        from headrace_features.rights.lineage_events import events_of
+    except ImportError as error:
+        raise CommandError("rights lineage: pip install 'headrace[lineage]', which brings OpenLineage") from error
+    catalogue = lake_catalogue()
+    lines = [Serde.to_json(event) for event in events_of(catalogue, find_past(catalogue, run_id))]
+    if output is None:
+        return say("\n".join(lines))
+    output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    say(f"{output}: {len(lines):,} events")

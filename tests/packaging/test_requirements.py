@@ -16,6 +16,7 @@ OWN = {"blender_service", "dagster_project", "headrace", "headrace_features", "s
 CLIENT = ("blender_service.client", "blender_service.torch", "headrace_features.rollouts.writer")
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
+    "lineage",
     "rights",
     *("dagster-pyspark", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
     "experiments",

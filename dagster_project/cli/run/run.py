@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,12 +27,14 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
 from dagster_project.project.loading import lake_catalogue
 from headrace.tables.quarantine import SUFFIX, is_quarantine
+from spark_jobs.features import brought
 from spark_jobs.lake.engine.choice import AUTO, ENGINE, SAIL, chosen
 from spark_jobs.lake.engine.embedded import replace_process
 from spark_jobs.lake.ledger.attempts import unmanaged
 from spark_jobs.lake.ledger.process import user_name
 from spark_jobs.lake.plan.foreseen import another_way
 from spark_jobs.lake.run.rollout import TrialConfig
+from spark_jobs.plugins import load
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -140,14 +143,14 @@ def _run(
         is_foretold = line.status == "failed" and any(line.detail in text for text in foretold)
         print_line(replace(line, detail="as said above") if is_foretold else line)
 
+    run_ids: list[str] = []
     if as_json:
         lines = execute(
-            words, partition, lambda line: say(_as_json(line)), tags=tags, definitions=definitions, reads=reads
+            words, partition, lambda line: say(_as_json(line)), lambda text: None, tags, run_ids, definitions, reads
         )
         if reads is not None and reads.idle is not None:
             reads.write([_as_json(line) for line in reads.idle.lines])
     else:
-        run_ids: list[str] = []
         lines = execute(words, partition, show, tell, tags, run_ids, definitions, reads)
         waits = _tell_the_end(lines, run_ids)
         declared = list(declared_among(words))
@@ -156,6 +159,8 @@ def _run(
         idle = None if reads is None or declared else reads.idle
         if reads and idle and all(line.status == "unchanged" for line in idle.lines):  # others have lines of their own
             reads.write([*idle.foretold, _unchanged(idle.lines), *waits, _counts(idle.lines)])
+    for name in brought("run_ends") if run_ids else ():  # features tell others of what ran
+        load("run_ends", name, FunctionType)(run_ids)
     again = ["run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
     again += ["--watch"] if definitions is not None else []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.rights_root import current_root
-from headrace_features.rights import register
+from headrace_features.rights import command, register
 from headrace_features.rights.merkle import leaf_hash, root_of
 from headrace_features.rights.register import OptOut
 from headrace_features.rights.subjects import canonical, opt_outs_of
@@ -85,6 +85,11 @@ def test_an_author_is_known_under_every_alias_and_written_nowhere(catalogue: Cat
     assert register.author_hash(salt, "ａnn MILLER ") in opt_out.values and len(opt_out.values) == 2
     register.add_entries(catalogue, [opt_out])
     assert not any("miller" in str(row).lower() for row in register.read_log(catalogue))
+
+
+def test_the_command_takes_every_kind() -> None:
+    """It names them itself, so that --help need not load the register."""
+    assert command._KINDS == register.KINDS
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from headrace_features.rights import hits
+from headrace_features.rights import named
 from headrace_features.rights.matching import Matcher
 from headrace_features.rights.permission import RegisterOptOuts
 from headrace_features.rights.register import Entry, OptOut, author_hash
@@ -42,7 +42,7 @@ def rows() -> list[dict[str, Any]]:
     for number in range(24):
         path = ("a.md", "docs/x/y.md", "b.jsonl#7", ADDRESSES[0], "c.md")[number % 5]
         repository = (None, "ann/pump", "Ann/Other", "mill")[number % 4]
-        metadata = [("url", ADDRESSES[number % 4]), ("Author", NAMES[number % 3]), ("other", "https://b.example/")]
+        metadata = [("url", ADDRESSES[number % 4]), ("author", NAMES[number % 3]), ("other", "https://b.example/")]
         row: dict[str, Any] = dict.fromkeys(column.name for column in DOCUMENTS.all_columns)
         row |= {"doc_id": f"{number:032x}", "path": path, "repository": repository, "content_sha256": f"{number:064x}"}
         row |= {"metadata": metadata[number % 3 : number % 3 + 2], "shard": 0, "kind": "prose", "content": "a"}
@@ -59,7 +59,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
         if declared is DOCUMENTS:
             table.append(pa.Table.from_pylist(rows(), schema=table.schema().as_arrow()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hits, "_committed", lambda *_: {})
+        patch.setattr(named, "paths_of_authors", lambda *_: {})
         yield lake
 
 
@@ -75,8 +75,8 @@ def test_ingest_refuses_what_a_plan_names(catalogue: Catalog, asked: list[Any], 
         for number, (kind, value) in enumerate(asked)
     ]
     matcher = Matcher.of(entries, SALT, NOW)
-    named = hits.direct_hits(catalogue, matcher, [])
+    hits = named.named_documents(catalogue, matcher)
     opted = RegisterOptOuts("web", matcher, matcher.kinds(), {entry.entry: "words" for entry in entries})
     refused = {row["doc_id"] for row in rows() if opted.refusal({**row, "metadata": dict(row["metadata"])})}
-    assert refused == {hit.doc_id for hit in named}
+    assert refused == hits.doc_ids
     assert not (later and refused)

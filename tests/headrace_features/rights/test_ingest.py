@@ -158,6 +158,30 @@ def test_each_file_is_asked_for_once_at_the_pace_and_the_destinations_of_the_lis
     assert list(refusals) == [f"{server.url}/d"] and "forbidden_address" in str(refusals)
 
 
+@pytest.mark.parametrize("robots", [(200, b"User-agent: *\nDisallow: /\n", {}), (503, b"", {})])
+def test_a_page_that_its_site_lets_be_taken_again_is_listed_again(
+    server: Any, catalogue: Catalog, tmp_path: Path, robots: Any
+) -> None:
+    """Though its bytes are as they were; meanwhile it is refused once, and then nothing new."""
+    config, arrived = config_of(tmp_path, [f"{server.url}/a"]), list[dict[str, Any]]()
+
+    def listed() -> list[str | None]:
+        fetched(catalogue, config)
+        rows = discover(config, pa.Table.from_pylist(arrived, ARRIVAL_ROWS), False, catalogue)
+        for row in [] if rows is None else rows.to_pylist():
+            status = "rejected" if row["reason"] else "landed"
+            facts = {name: row.get(name) for name in ARRIVAL_ROWS.names}
+            arrived.append({**facts, "status": status, "increment": len(arrived)})
+        return [] if rows is None else rows["reason"].to_pylist()
+
+    assert listed() == [None] and listed() == []
+    server.answers["/robots.txt"] = robots
+    reason = "opted_out" if robots[0] == 200 else "site_unreachable"
+    assert listed() == [reason] and listed() == []
+    del server.answers["/robots.txt"]
+    assert listed() == [None] and listed() == []
+
+
 def test_an_answer_is_used_for_a_day(
     server: Any, catalogue: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

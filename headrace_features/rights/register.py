@@ -290,9 +290,14 @@ def _hashes(table: IcebergTable) -> tuple[int, list[bytes], datetime]:
 
 
 def _note_root(catalogue: Catalog, leaves: int, root: str, moment: datetime) -> None:
-    roots = ensure_table(catalogue, ROOTS, DECLARED_ROOTS, {SCOPE_PROPERTY: "rights_roots"})
     row = {"day": moment.astimezone(UTC).date(), "leaves": leaves, "root": root, "at": moment}
-    roots.append(pa.Table.from_pylist([row], schema=roots.schema().as_arrow()))
+    for attempt in range(_TRIES):
+        table = ensure_table(catalogue, ROOTS, DECLARED_ROOTS, {SCOPE_PROPERTY: "rights_roots"})
+        try:
+            return table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
+        except CommitFailedException:  # the register has its rows: another's root must not make that an error
+            if attempt == _TRIES - 1:
+                raise
 
 
 def roots(catalogue: Catalog) -> list[dict[str, Any]]:

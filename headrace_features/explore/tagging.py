@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pandas as pd
 from pyiceberg.catalog import Catalog
@@ -51,7 +51,7 @@ class Tags:
         self.now()
         groups = self._acts.groupby(["at", "who", "act", "tag"], sort=False)
         acts = [
-            {"at": at.isoformat(), "who": who, "act": act, "tag": tag, "count": len(rows), "why": rows["why"].iloc[0]}
+            {"at": cast(Any, at).isoformat(), "who": who, "act": act, "tag": tag, "count": len(rows), "why": rows["why"].iloc[0]}
             for (at, who, act, tag), rows in groups
         ]
         return acts[::-1]

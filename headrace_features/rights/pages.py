@@ -34,7 +34,7 @@ def opt_out(request: PageRequest) -> PageAnswer:
     log = [row for row in read_log(request.catalogue) if row["entry"] == request.parts["entry"]]
     entry = next((entry for entry in entries(request.catalogue) if entry.entry == request.parts["entry"]), None)
     if entry is None:
-        raise CommandError(f"no entry {request.parts['entry'][:40]}; headrace rights list names them")
+        raise CommandError(f"no entry {request.parts['entry'][:40]}; headrace rights show names them")
     details = [json.loads(row["detail"]) for row in log if row["act"] == "excision" and row["detail"]]
     begun = unfinished_plans(request.catalogue, [entry]).get(entry.entry)
     hit: dict[str, Any] = details[-1] if details else begun or {}

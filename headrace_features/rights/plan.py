@@ -115,7 +115,7 @@ def _asked(catalogue: Catalog, chosen: Collection[str], every: bool) -> list[Ent
     for name in chosen:
         if name not in names:
             raise CommandError(
-                f"rights: no entry or request {name}{nearest(name, names)}; headrace rights list names them"
+                f"rights: no entry or request {name}{nearest(name, names)}; headrace rights show names them"
             )
     if chosen:
         return [entry for entry in there if not {entry.entry, entry.opt_out.request}.isdisjoint(chosen)]

@@ -19,6 +19,8 @@ from headrace_features.rights.served import Served, served_texts, served_windows
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.plan.excisions import excised_documents
 
+_OFFSETS = 1000  # of a run and an entry, in a row of the register; how many there are is beside them
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -59,7 +61,8 @@ class Plan:
             mine = [count for row, count in read.reads.items() if (read.table, row) in held]
             if mine:
                 facts = {"run": read.run, "blend": read.blend, "table": read.table, "until": read.until}
-                runs.append({**facts, "windows": len(mine), "reads": sum(mine)})
+                offsets = sorted(at for row, those in read.offsets.items() if (read.table, row) in held for at in those)
+                runs.append({**facts, "windows": len(mine), "reads": sum(mine), "offsets": offsets[:_OFFSETS]})
         blends = {
             reason.removeprefix("blend ")
             for part in (*self.served, *self.texts)

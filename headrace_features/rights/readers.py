@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from pyiceberg.catalog import Catalog
@@ -15,6 +17,11 @@ from headrace.tables.exceptions import PackedTableError
 from headrace.tables.generations import successor_of
 from headrace_features.rights.served import Served
 
+if TYPE_CHECKING:
+    from blender_service.order.resolve import BlendOrder
+
+_OFFSETS: Final = 8  # of a window: a source that goes round for ever reads it for ever
+
 
 class RunReads(NamedTuple):
     """Windows of a table that a run has read.
@@ -25,6 +32,7 @@ class RunReads(NamedTuple):
         table: the packed table.
         until: row of the blend up to which the run has read.
         reads: how often each window was read, by ordinal; windows that were not are left out.
+        offsets: the rows of the blend that these reads were, the first of each window.
     """
 
     run: str
@@ -32,6 +40,7 @@ class RunReads(NamedTuple):
     table: str
     until: int
     reads: Mapping[int, int]
+    offsets: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 
 def run_reads(catalogue: Catalog, served: Iterable[Served]) -> list[RunReads]:
@@ -58,8 +67,18 @@ def run_reads(catalogue: Catalog, served: Iterable[Served]) -> list[RunReads]:
             counts = reads_before(order, source, end, rows) - reads_before(order, source, read.first, rows)
             counted = {ordinals[at]: int(counts[at]) for at in np.flatnonzero((counts > 0) & (rows >= 0)).tolist()}
             if counted:
-                found.append(RunReads(read.run, read.blend_id, pin.table, end, counted))
+                row_of = dict(zip(ordinals, rows.tolist(), strict=True))
+                offsets = {at: _offsets(order, source, row_of[at], read.first, end) for at in counted}
+                found.append(RunReads(read.run, read.blend_id, pin.table, end, counted, offsets))
     return found
+
+
+def _offsets(order: BlendOrder, source: str, row: int, first: int, end: int) -> tuple[int, ...]:
+    """The first offsets in [first, end) at which a blend reads a row of a source."""
+    from blender_service.order.offsets import offsets_of
+
+    before = itertools.takewhile(lambda offset: offset < end, (offset for offset, _ in offsets_of(order, source, row)))
+    return tuple(itertools.islice((offset for offset in before if offset >= first), _OFFSETS))
 
 
 def _served_for(catalogue: Catalog, identifier: str, pinned: object) -> int | None:

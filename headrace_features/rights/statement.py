@@ -2,6 +2,7 @@
 
     leaves      all rows of its entries, each with the path of hashes from it to the root of the register
     documents   what they reached and how, as the rows of its excisions say
+    since       what the entries hit now beside these
     windows     every (table, snapshot) that a blend can serve, looked through while the statement is made
     before      who read the documents, up to which offset; `examples/verify_statement.py` checks the rest
 
@@ -11,7 +12,7 @@ A statement stands for the rows of the register that it counts. Rows that come l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,15 +21,17 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CheckFailedError, CommandError
 from headrace.tables.rights_root import OPT_OUTS
+from headrace_features.rights.copies import reach
+from headrace_features.rights.hits import direct_hits
+from headrace_features.rights.matching import Matcher
 from headrace_features.rights.merkle import audit_path
-from headrace_features.rights.register import ROOTS, Entry, entries, leaf_bytes
+from headrace_features.rights.register import ROOTS, Entry, entries, leaf_bytes, register_salt
 from headrace_features.rights.served import Served, served_texts, served_windows
 from headrace_features.rights.verify import Log
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents
 
 FORMAT: Final = "headrace-rights-statement/1"
-NOT_RECORDED: Final = "not recorded"
 
 
 def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> dict[str, Any]:
@@ -41,25 +44,27 @@ def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> 
     made_at, log = now or datetime.now(UTC), Log.read(catalogue)
     if fault := next(log.faults(), None):
         raise CheckFailedError(f"rights statement: {fault}; mend the register first (headrace rights verify)")
-    asked = _asked(catalogue, name)
-    rows = [row for row in log.rows if row["entry"] in {entry.entry for entry in asked}]
+    chosen = _entries(catalogue, name)
+    rows = [row for row in log.rows if row["entry"] in {entry.entry for entry in chosen}]
     documents = documents_of(rows)
-    doc_ids = sorted({document["doc_id"] for document in documents})
+    since = _since(catalogue, chosen, {document["doc_id"] for document in documents})
+    doc_ids = sorted({document["doc_id"] for document in [*documents, *since]})
     windows = list(served_windows(catalogue, doc_ids))
     texts = list(served_texts(catalogue, doc_ids))
     taken = {row["entry"] for row in rows if row["act"] == "excision"}
-    waiting = [entry.entry for entry in asked if entry.holds and entry.entry not in taken]
+    waiting = [entry.entry for entry in chosen if entry.holds and entry.entry not in taken]
     verdict = _verdict([*windows, *texts], waiting, taken)
     stated: dict[str, Any] = {
         "format": FORMAT,
         "made_at": _written(made_at),
         "about": name,
-        "entries": [_entry(entry) for entry in asked],
+        "entries": [_entry(entry) for entry in chosen],
         "verdict": verdict,
         "claim": _claim(verdict, windows, texts, waiting),
         "register": {"table": OPT_OUTS, "leaves": len(log.rows), "root": log.prefixes[-1], **_day(log)},
         "leaves": _leaves(log, rows),
         "documents": documents,
+        "since": since,
         "windows": [_served(served) for served in windows if served.by],
         "kept": [_served(served) for served in windows if not served.by],
         "texts": [_served(served) for served in texts],
@@ -72,24 +77,28 @@ def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> 
 
 def documents_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The documents that rows of excisions say, each with its leaf and how it was reached, in order of doc_id."""
-    documents = []
-    for row in rows:
-        for document in _detail(row).get("documents", ()):
-            facts = {"doc_id": document} if isinstance(document, str) else dict(document)
-            documents.append({"how": NOT_RECORDED, **facts, "leaf": row["leaf"]})
+    documents = [{**document, "leaf": row["leaf"]} for row in rows for document in _detail(row).get("documents", ())]
     return sorted(documents, key=lambda document: (document["doc_id"], document["leaf"]))
 
 
-def _asked(catalogue: Catalog, name: str) -> list[Entry]:
+def _entries(catalogue: Catalog, name: str) -> list[Entry]:
     there = entries(catalogue)
-    asked = [entry for entry in there if name in (entry.entry, entry.opt_out.request)]
-    if not asked:
+    chosen = [entry for entry in there if name in (entry.entry, entry.opt_out.request)]
+    if not chosen:
         known = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
         raise CommandError(
             f"rights statement {name}: no entry or request has this name{nearest(name, known)}; "
             "headrace rights list names them"
         )
-    return asked
+    return chosen
+
+
+def _since(catalogue: Catalog, chosen: Sequence[Entry], taken: Collection[str]) -> list[dict[str, str]]:
+    """What entries hit now beside the documents that were taken out: it came later, or waits."""
+    matcher = Matcher.of([entry for entry in chosen if entry.holds], register_salt(catalogue))
+    reached = reach(catalogue, direct_hits(catalogue, matcher, []), [])
+    hows = {doc_id: how for of_entry in reached.how.values() for doc_id, how in of_entry.items()}
+    return [{"doc_id": doc_id, "how": how} for doc_id, how in sorted(hows.items()) if doc_id not in taken]
 
 
 def _verdict(served: Iterable[Served], waiting: Sequence[str], taken: Iterable[str]) -> str:
@@ -139,11 +148,10 @@ def _day(log: Log) -> dict[str, str]:
 
 def _before(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Who read the documents before, what was derived from them, models that learnt from them: as excisions say."""
-    parts: dict[str, list[Any]] = {"read_before": [], "derived": [], "models": []}
-    for row in rows:
-        for part, key in (("read_before", "runs"), ("derived", "derived"), ("models", "models")):
-            parts[part] += [fact for fact in _detail(row).get(key, ()) if fact not in parts[part]]
-    return parts
+    names = {"read_before": "runs", "derived": "derived", "models": "models", "not_asked": "not_asked"}
+    details = [_detail(row) for row in rows]
+    facts = {name: [fact for detail in details for fact in detail.get(key, ())] for name, key in names.items()}
+    return {name: [fact for at, fact in enumerate(some) if fact not in some[:at]] for name, some in facts.items()}
 
 
 def _detail(row: Mapping[str, Any]) -> dict[str, Any]:

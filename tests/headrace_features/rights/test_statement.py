@@ -36,7 +36,15 @@ from tests.blender_service.packed_tables import PackedFixture, create_packed, op
 SCRIPT = Path(__file__).parents[3] / "examples" / "verify_statement.py"
 NOTES, CODE, TEXTS = "main.packed_notes_16", "main.packed_code_16", "notes.texts"
 ASKED = OptOut("Ann <b>", "domain", ("example.org",), request="letter 7")
-RUN = {"run": "llm-7b", "blend": "mix", "offsets": [3, 9]}
+RUN = {
+    "run": "llm-7b",
+    "blend": "7aedd335545c1b",
+    "table": CODE,
+    "until": 40,
+    "windows": 1,
+    "reads": 2,
+    "offsets": [3, 9],
+}
 
 
 @dataclass
@@ -69,11 +77,16 @@ def make(folder: Path) -> Stated:
     [entry] = register.add_entries(catalogue, [ASKED])
     code.excise(next(number for number, row in enumerate(code.rows) if row.segments[0][0] == gone))
     record_excisions(catalogue, None, [gone], "run")
-    excised = {"documents": [{"doc_id": gone, "how": "the page itself"}], "runs": [RUN]}
+    excised = {"documents": [document(gone)], "runs": [RUN]}
     register.note_excision(catalogue, {entry.entry: excised})
     code.append(1, 9)
     register.add_entries(catalogue, others[2:])
     return Stated(catalogue, folder, entry.entry, (gone,), kept, notes)
+
+
+def document(doc_id: str) -> dict[str, str]:
+    """As a row of an excision names it."""
+    return {"doc_id": doc_id, "dataset": "code", "path": "a.py", "how": "the page itself"}
 
 
 def texts_in(catalogue: Catalog, config: BlendConfig, doc_ids: list[str]) -> None:
@@ -256,7 +269,7 @@ def test_it_is_named_without_headrace(stated: Stated, tmp_path: Path, tamper: Ta
 
 def test_a_document_that_is_still_there_is_stated(stated: Stated, tmp_path: Path) -> None:
     """With its windows and its texts; the register says that it is out."""
-    register.note_excision(stated.catalogue, {stated.entry: {"documents": [stated.kept]}})
+    register.note_excision(stated.catalogue, {stated.entry: {"documents": [document(stated.kept)]}})
     statement = statement_of(stated.catalogue, stated.entry)
     assert statement["verdict"] == "present" and NOTES in statement["claim"] and TEXTS in statement["claim"]
     holding = [part for part in statement["windows"] if part["holding"]]

@@ -19,6 +19,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.addresses import EXPLORER_VARIABLE
+from dagster_project.standards import standards_of_table
 from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.step import Plot, Step
 from spark_jobs.lake.declare.tables import Notice, Table
@@ -130,6 +131,8 @@ def materialization_metadata(
             "stored_bytes": latest.byte_count,
             "engine": latest.engine or "not known",
         }
+        if commands := standards_of_table(latest.table):
+            values["standards"] = dg.MetadataValue.md(commands)
     if outcome.computed and iceberg is not None and latest is not None:
         if sample := sample_rows(iceberg, declared, shown, samples):
             values["sample"] = dg.MetadataValue.md(sample)

@@ -89,6 +89,7 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
     from spark_jobs.packing.excise import Excised, excise
 
     chosen = list(tables) or packed_tables(lake.catalogue)
+    _choose_engine(lake.catalogue, chosen)
     blends = dependent_blends(lake.catalogue, chosen)
     done = []
     for table in chosen:
@@ -98,6 +99,19 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
         except SparkJobsError as error:
             done.append(TableExcision(Excised(table), failure=str(error)))
     return done
+
+
+def _choose_engine(catalogue: Catalog, tables: Collection[str]) -> None:
+    """Take the engine that the bytes of the tables ask for: Spark's start takes longer than a small rewrite."""
+    from headrace.tables.catalogue import load_table
+    from spark_jobs.lake.engine.choice import Needs, choose
+    from spark_jobs.lake.files.scans import scan_of
+
+    def needs() -> Needs:
+        there = [table for name in tables if (table := load_table(catalogue, name)) is not None]
+        return Needs(sum(task.file.file_size_in_bytes for table in there for task in scan_of(table).plan_files()))
+
+    choose(catalogue.properties.get("warehouse", ""), needs)
 
 
 def _moved(catalogue: Catalog, excised: Excised, blends: Collection[DependentBlend]) -> tuple[str, ...]:

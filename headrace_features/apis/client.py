@@ -45,7 +45,7 @@ class HttpAnswer(NamedTuple):
     link: str | None = None
     etag: str | None = None
     modified: str | None = None
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Fault(NamedTuple):
@@ -225,7 +225,7 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: RequestLim
     """Read an answer other than a redirect."""
     status, headers = response.status_code, response.headers
     if status == 304:
-        return HttpAnswer(None, str(url), headers=dict(headers))
+        return HttpAnswer(None, str(url), headers=tuple(headers.multi_items()))
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after"))
         too_long = wait is not None and wait > limits.max_wait_seconds
@@ -245,7 +245,7 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: RequestLim
         (attributes.get("url") for relations, attributes in links if "next" in (relations or "").lower().split()), None
     )
     etag, modified = (without_secrets(headers.get(name) or "") or None for name in ("etag", "last-modified"))
-    return HttpAnswer(data, str(url), link, etag, modified, dict(headers))
+    return HttpAnswer(data, str(url), link, etag, modified, tuple(headers.multi_items()))
 
 
 async def _body(response: httpx2.Response, max_bytes: int) -> bytes:

@@ -45,11 +45,11 @@ class Permissions:
     @classmethod
     def of(cls, dataset: str, source: Any, catalogue: Catalog, get: Get) -> Permissions:
         """Those that a source asks for by its setting `rights`."""
-        asked = cls(get, opt_outs(dataset, source, catalogue))
-        if (there := permission()) is not None:
-            asked._make = site_maker(source, asked._answers.append)
-            asked._keep = lambda answers: there.keep(catalogue, dataset, answers, None)
-        return asked
+        permissions = cls(get, opt_outs(dataset, source, catalogue))
+        if (feature := permission()) is not None:
+            permissions._make = site_maker(source, permissions._answers.append)
+            permissions._keep = lambda answers: feature.keep(catalogue, dataset, answers, None)
+        return permissions
 
     async def refusal(self, url: str) -> Refusal | None:
         """Why an address may not be fetched; the register is asked first, and then its site may need no request."""
@@ -63,7 +63,9 @@ class Permissions:
             return refusal
         if self._make is None:
             return None
-        return (await self._site(got.url)).page_refusal(got.url, got.headers, got.data or b"")
+        refusal = (await self._site(got.url)).page_refusal(got.url, got.headers, got.data or b"")
+        await self._write(_WRITTEN_TOGETHER)
+        return refusal
 
     async def close(self) -> None:
         """Write down the answers that are not yet, and wait for no others."""
@@ -71,8 +73,9 @@ class Permissions:
             task.cancel()
         await self._write()
 
-    async def _write(self) -> None:
-        if answers := self._answers[:]:
+    async def _write(self, least: int = 1) -> None:
+        if len(self._answers) >= least:
+            answers = self._answers[:]
             self._answers.clear()
             await asyncio.to_thread(self._keep, answers)
 
@@ -89,14 +92,13 @@ class Permissions:
     async def _ask(self, origin: str) -> Site:
         assert self._make is not None
         site = self._make()
-        asked = set[str]()
-        while url := next((url for url in site.files(origin) if url not in asked), None):
-            asked.add(url)
+        done = set[str]()
+        while url := next((url for url in site.files(origin) if url not in done), None):
+            done.add(url)
             got = await self._get(url)
             data = got.data if isinstance(got, HttpAnswer) else None
             status = got.status if isinstance(got, Fault) else None if data is None else 200
             if not site.hear(url, status, data or b""):
                 break  # nothing may be fetched there in this run
-        if len(self._answers) >= _WRITTEN_TOGETHER:
-            await self._write()
+        await self._write(_WRITTEN_TOGETHER)
         return site

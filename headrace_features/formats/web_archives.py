@@ -14,7 +14,7 @@ the next is read; damage without a findable record behind it ends the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 from headrace_features.formats.warc_records import WarcRecord, warc_records
@@ -71,12 +71,14 @@ class _Sites:
         if file in self._page.files(origin):
             self._sites.setdefault(origin, self._make()).hear(file, status, body, at)
 
-    def refusal(self, url: str, headers: Mapping[str, str], body: bytes) -> Refusal | None:
-        """Why a page may not be taken; a site's own files may be."""
+    def refusal(self, url: str, lines: Sequence[bytes], body: bytes) -> Refusal | None:
+        """Why a page may not be taken, by the lines of its headers too; a site's own files may be."""
         origin, file = _origin_and_file(url)
         if file in self._page.files(origin):
             return None
         refusal = self._sites[origin].refusal(url) if origin in self._sites else None
+        pairs = (line.decode("latin-1").partition(":") for line in lines)
+        headers = [(name.strip(), value.strip()) for name, _, value in pairs]
         return refusal or self._page.page_refusal(url, headers, body)
 
 
@@ -150,7 +152,7 @@ def _document(
         return Refusal(Reason.TOO_LARGE, f"{length} bytes; max_document_bytes is {max_bytes}")
     block = record.block.pop()  # nothing else holds it
     content_type, facts = record.headers.get("content-type", ""), dict[str, str]()
-    headers = {"content-type": content_type}
+    lines: Sequence[bytes] = (b"Content-Type: " + content_type.encode(),)
     if kind == "response" and "application/http" in (content_type.lower() or "application/http"):
         response = parse_response(block)
         del block
@@ -164,9 +166,9 @@ def _document(
             return Refusal(Reason.HTTP_ERROR, f"the server answered with status {response.status}")
         if isinstance(body, Refusal):
             return body
-        headers = response.headers
-        content_type, facts, block = headers.get("content-type", ""), {"status": str(response.status)}, body
-    if sites is not None and (refusal := sites.refusal(_url(record), headers, block)):
+        lines = response.lines
+        content_type, facts, block = response.headers.get("content-type", ""), {"status": str(response.status)}, body
+    if sites is not None and (refusal := sites.refusal(_url(record), lines, block)):
         return refusal
     cut = "warc-truncated" in record.headers
     extracted = _text_of(block, content_type, cut, extract)

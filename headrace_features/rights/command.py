@@ -12,6 +12,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.plan_command import apply, plan
 from headrace_features.rights.read_command import read
+from headrace_features.rights.standards_command import croissant, spdx
 from headrace_features.rights.statement_command import lineage, statement, verify
 from headrace_features.rights.summary_command import summary
 
@@ -100,5 +101,7 @@ rights.add_command(statement)
 rights.add_command(lineage)
 rights.add_command(summary)
 rights.add_command(read)
+rights.add_command(croissant)
+rights.add_command(spdx)
 rights.add_command(plan)
 rights.add_command(apply)

@@ -89,7 +89,7 @@ def _forms(kind: str, value: str) -> list[tuple[str, str]]:
         if "/" in bare or (kind == "url_prefix" and bare != value):
             return [("url_prefix", value if "://" in value else f"https://{value}")]
         kind, value = "domain", bare
-    is_account = kind == "owner" or (_FORGE.match(value) and "/" not in name)
+    is_account = kind == "owner" or (kind == "repository" and "/" not in name and _FORGE.match(value))
     pattern = {"owner": _ACCOUNT, "repository": _ACCOUNT if is_account else _REPOSITORY, "domain": _DOMAIN}.get(kind)
     if kind not in (*KINDS, "owner") or (pattern and not pattern.match(value if kind == "domain" else name)):
         forms = {"owner": "the name of an account", "repository": "owner/name", "domain": "a host such as example.org"}
@@ -177,8 +177,11 @@ def _cells(lines: list[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def read_bigcode(data: bytes) -> Iterator[Row]:
     """Requests, a JSON object each (`optout_repos`, `optout_owners`), or issues (`title`, `user`, `body`)."""
     text = _text(data)
-    is_list = text.lstrip().startswith("[")
+    is_list, is_plain = text.lstrip()[:1] == "[", text.lstrip()[:1] not in "{["  # plain: a name a line
     for line, part in enumerate([text] if is_list else text.split("\n"), 1):
+        if is_plain and part.strip():
+            yield Row(line, [("repository" if "/" in _FORGE.sub("", part.strip()) else "owner", part)])
+            continue
         try:
             records = json.loads(part) if part.strip() else []
             for record in records if isinstance(records, list) else [records]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace_features.rights.answers import keep_answers
 from headrace_features.rights.matching import ADDRESSES, AUTHORS, Matcher
-from headrace_features.rights.register import Entry, entries, register_salt
+from headrace_features.rights.register import Entry, Kind, entries, register_salt
 from headrace_features.rights.sites import HostSite
 from spark_jobs.sources.config.permissions import Permission, refusal_of
 from spark_jobs.sources.refusals import Refusal
@@ -18,7 +17,7 @@ from spark_jobs.sources.refusals import Refusal
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_WEB = re.compile("https?://", re.I)
+_WEB: Final = re.compile("https?://", re.I)
 
 
 @dataclass(frozen=True)
@@ -28,45 +27,61 @@ class RegisterOptOuts:
     Attributes:
         dataset: its name.
         matcher: finds the entry behind a name.
-        named: what each entry is about, in words.
-        has_hashes: whether any is about the hash of a file.
+        kinds: of which there is an entry.
+        words: what each entry is about.
     """
 
     dataset: str
     matcher: Matcher
-    named: Mapping[str, str]
-    has_hashes: bool
+    kinds: frozenset[Kind]
+    words: Mapping[str, str]
+
+    @property
+    def has_hashes(self) -> bool:
+        """Whether any is of a SHA-256."""
+        return "sha256" in self.kinds
 
     def holds(self, entry: str) -> bool:
         """Whether an entry holds."""
-        return entry in self.named
+        return entry in self.words
 
     def refusal(self, facts: Mapping[str, Any]) -> Refusal | None:
         """The refusal of a file or document by what is known of it; see `permissions.OptOuts`."""
-        matcher, metadata = self.matcher, facts.get("metadata") or {}
-        path, doc_id = facts.get("path") or "", facts.get("doc_id") or ""
-        addresses = (facts.get("location"), path, *(metadata.get(name) for name in ADDRESSES))
-        entry = (
-            matcher.dataset(self.dataset)
-            or ((repository := facts.get("repository")) and matcher.repository(repository))
-            or (path and matcher.path(path))
-            or ((sha256 := facts.get("content_sha256")) and matcher.sha256(sha256))
-            or (doc_id and matcher.record(doc_id, path))
-            or next(filter(None, (matcher.url(url) for url in addresses if url and _WEB.match(url))), None)
-            or next(filter(None, (matcher.author(metadata[name]) for name in AUTHORS if name in metadata)), None)
-        )
-        return refusal_of(entry, self.named[entry]) if entry else None
+        entry = next(filter(None, self._named_by(facts)), None)
+        return None if entry is None else refusal_of(entry, self.words[entry])
+
+    def _named_by(self, facts: Mapping[str, Any]) -> Iterator[str | None]:
+        """The entries that name a file or document, where there is one of the kind at all."""
+        matcher, kinds, metadata = self.matcher, self.kinds, facts.get("metadata") or {}
+        path, repository = facts.get("path") or "", facts.get("repository") or ""
+        if "dataset" in kinds:
+            yield matcher.dataset(self.dataset)
+        if "repository" in kinds and repository:
+            yield matcher.repository(repository)
+        if "path" in kinds:
+            yield matcher.path(path)
+        if "sha256" in kinds:
+            yield matcher.sha256(facts.get("content_sha256") or "")
+        if "record" in kinds:
+            yield matcher.record(facts.get("doc_id") or "", path)
+        if not kinds.isdisjoint(("domain", "url_prefix")):
+            addresses = (facts.get("location"), path, *(metadata.get(name) for name in ADDRESSES))
+            yield from (matcher.url(address) for address in addresses if address and _WEB.match(address))
+        if "author" in kinds:
+            owner, slash, _ = repository.partition("/")
+            names = [value for key, value in metadata.items() if key.lower() in AUTHORS]
+            yield from map(matcher.author, [*names, *([owner] if slash else [])])
 
 
 def opt_outs(catalogue: Catalog, dataset: str) -> RegisterOptOuts | None:
     """The entries that hold now: neither refused nor withdrawn, and their day has come."""
-    now = datetime.now(UTC)
-    holding = [entry for entry in entries(catalogue) if entry.holds and (entry.opt_out.since or now) <= now]
-    if not holding:
+    register = entries(catalogue)
+    if not register:
         return None
-    named = {entry.entry: _words(entry) for entry in holding}
-    has_hashes = any(entry.opt_out.kind == "sha256" for entry in holding)
-    return RegisterOptOuts(dataset, Matcher.of(holding, register_salt(catalogue)), named, has_hashes)
+    matcher = Matcher.of(register, register_salt(catalogue))
+    holding = {entry for found in matcher.named.values() for entry in found}
+    words = {entry.entry: _words(entry) for entry in register if entry.entry in holding}
+    return RegisterOptOuts(dataset, matcher, matcher.kinds(), words) if words else None
 
 
 def _words(entry: Entry) -> str:

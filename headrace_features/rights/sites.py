@@ -10,7 +10,7 @@ Reservations of training are kept to as those of everything: what lands here is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -93,13 +93,13 @@ class HostSite:
                 return refusal
         return None
 
-    def page_refusal(self, url: str, headers: Mapping[str, str], body: bytes) -> Refusal | None:
-        """The refusal of a page by the headers of its answer, in lower case, and by its own words."""
-        said = [*read_headers(headers.items(), self._agent).reservations]
-        media_type = headers.get("content-type", "")
-        if "html" in media_type.lower() or (not media_type and _MARKUP.match(body)):
-            said += read_html(body, self._agent).reservations
-        if (decided := strictest(said)) is not None:
+    def page_refusal(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Refusal | None:
+        """The refusal of a page by the headers of its answer, and by its own words."""
+        reservations = [*read_headers(headers, self._agent).reservations]
+        media_type = next((value.lower() for name, value in headers if name.lower() == "content-type"), "")
+        if "html" in media_type or (not media_type and _MARKUP.match(body)):
+            reservations += read_html(body, self._agent).reservations
+        if (decided := strictest(reservations)) is not None:
             self._note(answer_row("page", url, "said", decided.evidence))
         return _refusal(decided, "")
 

@@ -25,6 +25,7 @@ from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.snapshot_diff import LakeState, count_tokens, find_state
 from dagster_project.inspect.documents.counted import documents_that_count, members_that_count, without
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
+from dagster_project.standards import standards
 from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.files.lookups import read_columns
@@ -112,6 +113,9 @@ def card(catalogue: Catalog, name: str, privacy: Privacy | None = None, header: 
         parts = list(_dataset(catalogue, ledger, name, noise, groups))
     title = f"# {name}\n\n{'Datasets: ' + ', '.join(sources) + '. ' if is_corpus else ''}Made by headrace."
     yaml = _header(name, groups, rows.num_rows, header or {})
+    # Standards have exact counts, so a card with noise does not lead to them.
+    if noise is None and (commands := standards(name)):
+        parts.append(f"## Standards\n\n{commands}")
     return "\n\n".join([yaml, title, *stated, *parts, _provenance(ledger, state, noise)]) + "\n"
 
 

@@ -75,8 +75,8 @@ class Site(Protocol):
     def refusal(self, url: str) -> Refusal | None:
         """The refusal of an address, by the answers so far."""
 
-    def page_refusal(self, url: str, headers: Mapping[str, str], body: bytes) -> Refusal | None:
-        """The refusal of a page by the headers of its answer, in lower case, and by its own words."""
+    def page_refusal(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Refusal | None:
+        """The refusal of a page by the headers of its answer, as many times as each comes, and by its own words."""
 
 
 _REGISTER: Final = "opt-out "

@@ -37,11 +37,15 @@ _MOST_CHARACTERS = 4096  # of a content type
 
 
 class Response(NamedTuple):
-    """Status, headers by lower-case name (of several of one name the values with commas), and the body as sent."""
+    """Status, headers by lower-case name (of several of one name the values with commas), and the body as sent.
+
+    And the lines of the head: a comma within a header is not told apart from one between two.
+    """
 
     status: int
     headers: dict[str, str]
     body: bytes
+    lines: tuple[bytes, ...] = ()
 
 
 def parse_response(block: bytes) -> Response | None:
@@ -53,7 +57,8 @@ def parse_response(block: bytes) -> Response | None:
         return None
     end = _END_OF_HEAD.search(block, start)
     head, body = (block[start : end.start()], block[end.end() :]) if end else (block[start:], b"")
-    return Response(int(status[1]), headers_of(_LINE_END.split(head)[1:], "latin-1"), body)
+    lines = _LINE_END.split(head)[1:]
+    return Response(int(status[1]), headers_of(lines, "latin-1"), body, tuple(lines))
 
 
 def headers_of(lines: list[bytes], encoding: str) -> dict[str, str]:

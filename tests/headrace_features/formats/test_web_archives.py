@@ -165,7 +165,8 @@ def config_of(data: Path) -> DocumentsConfig:
 def test_an_answer_is_taken_apart_however_its_lines_end() -> None:
     """Old crawlers wrote LF; the values of several headers of one name are those of one."""
     found = parse_response(b"HTTP/1.0 200 OK\nContent-Type: text/html\ncontent-type: x\n\nbody\n\nmore")
-    assert found == Response(200, {"content-type": "text/html, x"}, b"body\n\nmore")
+    lines = (b"Content-Type: text/html", b"content-type: x")
+    assert found == Response(200, {"content-type": "text/html, x"}, b"body\n\nmore", lines)
     assert parse_response(b"HTTP/2 204") == Response(204, {}, b"") and parse_response(b"") is None
 
 

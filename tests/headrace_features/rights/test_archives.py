@@ -59,6 +59,8 @@ def test_robots_txt_of_an_archive_holds_for_the_pages_behind_it(tmp_path: Path) 
                 page_of(6, "http://example.org/private/x"),
                 site_file(7, "https://busy.example/robots.txt", b"", "503 Busy"),
                 page_of(8, "https://busy.example/x"),
+                site_file(13, "https://busy.example/robots.txt", b"User-agent: *\nAllow: /\n"),
+                page_of(14, "https://busy.example/later"),
                 site_file(9, "https://none.example/robots.txt", b"Disallow: /", "404 Not Found"),
                 page_of(10, "https://none.example/x"),
                 site_file(11, f"{at}/robots.txt", b""),
@@ -72,6 +74,7 @@ def test_robots_txt_of_an_archive_holds_for_the_pages_behind_it(tmp_path: Path) 
     assert said.pop(line) == "opted_out" and list(said.values()) == ["site_unreachable"]
     assert "busy.example" in next(iter(said))
     hosts = [f"{at}/private/before", f"{at}/open", "https://other.example/private/x", "http://example.org/private/x"]
+    hosts += ["https://busy.example/robots.txt", "https://busy.example/later"]
     files = ["https://Example.org/robots.txt", "https://none.example/x", f"{at}/private/later"]
     assert documents == {*hosts, *files}
     assert f"{at}/private/behind" in read(tmp_path, rights={"ask": "register"})[0]
@@ -80,7 +83,8 @@ def test_robots_txt_of_an_archive_holds_for_the_pages_behind_it(tmp_path: Path) 
 SAYS = {
     "nothing": ((), "", True),
     "X-Robots-Tag": (("X-Robots-Tag: noindex, noai",), "", False),
-    "another agent": (("X-Robots-Tag: otherbot: noai",), "", True),
+    "another agent": (("X-Robots-Tag: otherbot: noindex, noai",), "", True),
+    "two headers": (("X-Robots-Tag: otherbot: noindex", "X-Robots-Tag: noai"), "", False),
     "noindex": (("X-Robots-Tag: noindex",), "", True),
     "meta": ((), '<meta name="robots" content="noai, noimageai">', False),
     "tdm": (("TDM-Reservation: 1",), "", False),

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 
 from headrace_features.apis.fetch import fetch_source
 from headrace_features.rights import register
-from headrace_features.rights.answers import ANSWERS
+from headrace_features.rights.answers import ANSWERS, answer_row, keep_answers
 from headrace_features.rights.register import OptOut
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.binding import Binding
@@ -155,19 +155,51 @@ def test_each_file_is_asked_for_once_at_the_pace_and_the_destinations_of_the_lis
     assert list(refusals) == [f"{server.url}/d"] and "forbidden_address" in str(refusals)
 
 
+def test_where_a_redirect_leads_is_asked_too(server: Any, catalogue: Catalog, tmp_path: Path) -> None:
+    """By the register and by its site: what came from there is not kept."""
+    other = server.url.replace("127.0.0.1", "localhost")
+    server.answers["/robots.txt"] = (200, b"User-agent: *\nDisallow: /closed\n", {})
+    server.answers |= {f"/{name}": (302, b"", {"Location": f"{other}/{name}2"}) for name in ("x", "y")}
+    server.answers |= {"/x2": (302, b"", {"Location": "/closed"}), "/y2": TEXT, "/closed": TEXT}
+    register.add_entries(catalogue, [OptOut("o", "url_prefix", (f"{other}/y2",))])
+    hosts = [server.host, server.host.replace("127.0.0.1", "localhost")]
+    refusals = fetched(catalogue, config_of(tmp_path, [f"{server.url}/x", f"{server.url}/y"], allowed_hosts=hosts))
+    assert "Disallow: /closed (opted_out)" in refusals[f"{server.url}/x"]
+    assert "url_prefix" in refusals[f"{server.url}/y"]
+
+
 def test_a_page_that_says_no_is_not_kept(server: Any, catalogue: Catalog, tmp_path: Path) -> None:
-    """By its header or by its markup; what it said is kept."""
-    html = {"Content-Type": "text/html"}
+    """By its header, of several one, or by its markup; what it says is kept, with any other that says something."""
+    text, html = {"Content-Type": "text/plain"}, {"Content-Type": "text/html"}
+    words = b"noai is a word, and <meta name=robots content=noai> stands in a text."
     server.answers |= {
-        "/a": (200, b"A text.", {"X-Robots-Tag": "noai", "Content-Type": "text/plain"}),
+        "/a": (200, words, {"X-Robots-Tag": "noai", **text}),
         "/b": (200, b"<html><head><meta name=robots content=noai></head><body>A page.</body>", html),
-        "/c": (200, b"noai is a word, and <meta name=robots content=noai> a text.", {"Content-Type": "text/plain"}),
+        "/c": (200, words, {"X-Robots-Tag": "otherbot: noindex\r\nX-Robots-Tag: noai", **text}),
+        "/d": (200, words, {"X-Robots-Tag": "otherbot: noindex, noai", **text}),
+        "/e": (200, words, {"tdm-reservation": "0", **text}),
     }
-    config = config_of(tmp_path, [f"{server.url}/{name}" for name in "abc"])
-    refusals = fetched(catalogue, config)
-    assert list(refusals) == [f"{server.url}/a", f"{server.url}/b"] and str(refusals).count("opted_out") == 2
-    said = {row["url"]: row["verdict"] for row in answers(catalogue) if row["what"] == "page"}
-    assert list(said) == [f"{server.url}/a", f"{server.url}/b"] and all("noai" in text for text in said.values())
+    refusals = fetched(catalogue, config_of(tmp_path, [f"{server.url}/{name}" for name in "abcde"]))
+    assert list(refusals) == [f"{server.url}/{name}" for name in "abc"] and str(refusals).count("opted_out") == 3
+    verdicts = {row["url"][-1]: row["verdict"] for row in answers(catalogue) if row["what"] == "page"}
+    assert sorted(verdicts) == ["a", "b", "c", "e"] and all("noai" in verdicts[name] for name in "abc")
+
+
+def test_answers_of_runs_side_by_side_are_all_kept(catalogue: Catalog) -> None:
+    """Of several datasets, too."""
+
+    def write(number: int) -> None:
+        for name in ("robots.txt", "ai.txt"):
+            row = answer_row(name, f"http://h{number}.example/{name}", "said", "nothing", 200, b"x")
+            keep_answers(catalogue, f"pages{number}", [row], None)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = {(row["dataset"], row["url"], row["sha256"]) for row in answers(catalogue)}
+    assert len(kept) == len(answers(catalogue)) == 6
 
 
 def landed(lake: Lake, config: DocumentsConfig) -> tuple[str, ...]:

@@ -220,3 +220,13 @@ def test_any_bytes_are_rows_or_faults(data: bytes, name: str) -> None:
     for rows in (lists.read_csv(data), lists.read_bigcode(data), lists.read_site("robots", data, "https://e.org", "x")):
         for row in rows:
             assert row.line >= 0 and list(row.opt_outs())
+
+
+def test_a_plain_list_is_read_where_its_format_is_named(read: Reads) -> None:
+    """A line is an account or a repository; without the name of the format a bare word is nothing."""
+    text = b"ann\n@bob\nann/tools\nhttps://github.com/eve/x.git\ntwo words\n"
+    shown, found = read("names.txt", text, "--format", "bigcode")
+    assert named(found) == {("repository", name) for name in ("ann/*", "bob/*", "ann/tools", "eve/x")}
+    assert shown.exit_code == 0 and "line 5: " in shown.output
+    guessed, _ = read("names.txt", text)
+    assert "line 1: domain 'ann'" in guessed.output

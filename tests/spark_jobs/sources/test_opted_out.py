@@ -16,6 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.tables.settings import settings_at
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.step_key import config_json
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.sources.config import permissions
 from spark_jobs.sources.config.permissions import is_withdrawn, refusal_of
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.listing.changes import discover
@@ -140,3 +146,27 @@ def _hash_of(rows: list[Row], name: str) -> str:
 def test_a_refusal_stays_while_its_opt_out_holds(detail: str | None, opted: Opted | None, withdrawn: bool) -> None:
     """What a site says does not hang on the register."""
     assert is_withdrawn(detail, opted) == withdrawn
+
+
+def test_the_default_stands_in_no_config(files_config: Callable[..., DocumentsConfig]) -> None:
+    """So that lakes from before the setting read nothing again; another choice does."""
+    default, changed = files_config(), files_config(rights={"ask": "register"})
+    assert "rights" not in config_json(default) and '"ask":"register"' in config_json(changed)
+    assert files_config(rights={"ask": "site"}) == default
+
+
+def test_without_the_feature_a_register_is_not_overlooked(
+    files_config: Callable[..., DocumentsConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the lake has none, or nobody is to be asked, the core goes on."""
+    monkeypatch.setattr(permissions, "brought", lambda group: {})
+    monkeypatch.setattr(permissions, "missing", lambda group: {"rights": "rights"})
+    catalogue = open_catalogue(settings_at(tmp_path / "lake"))
+    config = files_config()
+    assert permissions.permissions_of(config, catalogue) is None
+    declared = Table(name="opt_outs", comment="A table.", columns=(Column("a!", "int", "a"),))
+    ensure_table(catalogue, "system.opt_outs", declared, {})
+    with pytest.raises(ConfigError, match="the lake has opt-outs"):
+        permissions.permissions_of(config, catalogue)
+    nobody = files_config(rights={"ask": "nobody", "reason": "a test"})
+    assert permissions.permissions_of(nobody, catalogue) is None

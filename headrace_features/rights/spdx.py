@@ -1,0 +1,73 @@
+"""SPDX 3.0.1 of a dataset, a corpus or a packed table: the profile of datasets, with the licences of the documents.
+
+Each licence expression is related to the package with its count of documents; documents without a stated licence to
+`NoAssertion`. A licence that is stated and on no list is a `LicenseRef-stated-..`, whose words are all that is known.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headrace_features.rights.described import Described
+
+CONTEXT: Final = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
+_NO_ASSERTION: Final = "https://spdx.org/rdf/3.0.1/terms/ExpandedLicensing/NoAssertionLicense"
+_PROFILES: Final = ("core", "software", "dataset", "simpleLicensing")
+
+
+def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str, Any]:
+    """The document as JSON-LD.
+
+    Args:
+        described: what it is of.
+        supplier: who gives it to others; None for nobody named.
+        now: when the document is made.
+    """
+    space = f"urn:headrace:{described.name}:{described.version}:"
+    tool, package, document = f"{space}tool", f"{space}package", f"{space}document"
+    agent = f"{space}supplier" if supplier else tool
+    sources = "; ".join(f"{name}: {source}" for name, source in described.sources.items() if source)
+    elements: list[dict[str, Any]] = [
+        {"type": "SoftwareAgent", "spdxId": tool, "name": "headrace"},
+        *([{"type": "Organization", "spdxId": agent, "name": supplier}] if supplier else []),
+        {
+            "type": "dataset_DatasetPackage", "spdxId": package, "name": described.name, "summary": described.about,
+            "software_packageVersion": described.version, "software_primaryPurpose": "data",
+            "originatedBy": [agent] if supplier else [], "builtTime": _time(described.landed[-1:]),
+            "software_downloadLocation": f"{space}tables", "dataset_datasetType": ["text"],
+            "dataset_datasetSize": described.measure if described.unit == "bytes" else None,
+            "dataset_dataCollectionProcess": sources, "dataset_dataPreprocessing": list(described.steps),
+            "dataset_hasSensitivePersonalInformation": "noAssertion",
+        },
+    ]  # fmt: skip
+    for number, (licence, documents, measure) in enumerate(described.licences):
+        expression = f"{space}licence-{number}" if licence else _NO_ASSERTION
+        if licence:
+            elements.append({
+                "type": "simplelicensing_LicenseExpression", "spdxId": expression,
+                "simplelicensing_licenseExpression": licence,
+            })  # fmt: skip
+        elements.append({
+            "type": "Relationship", "spdxId": f"{space}has-licence-{number}", "from": package, "to": [expression],
+            "relationshipType": "hasDeclaredLicense", "completeness": "complete",
+            "comment": f"{documents:,} documents, {measure:,} {described.unit}",
+        })  # fmt: skip
+    elements.append({
+        "type": "SpdxDocument", "spdxId": document, "name": described.name, "rootElement": [package],
+        "profileConformance": list(_PROFILES), "element": [element["spdxId"] for element in elements],
+    })  # fmt: skip
+    made = {
+        "type": "CreationInfo",
+        "@id": "_:made",
+        "specVersion": "3.0.1",
+        "created": _time((now,)),
+        "createdBy": [tool],
+    }
+    graph = [{**element, "creationInfo": "_:made"} for element in elements]
+    filled = [{key: value for key, value in element.items() if value not in (None, "", [])} for element in graph]
+    return {"@context": CONTEXT, "@graph": [made, *filled]}
+
+
+def _time(moments: tuple[datetime, ...]) -> str | None:
+    return f"{moments[0].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if moments else None

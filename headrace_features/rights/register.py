@@ -226,6 +226,8 @@ def append(catalogue: Catalog, rows: Callable[[], Sequence[dict[str, Any]]], now
             table = _table(catalogue)
             first, hashes, newest = _hashes(table)
             moment = max(now or datetime.now(UTC), newest)  # clocks of machines differ, and leaves are in order of time
+            if hashes and all(row["leaves"] != first for row in roots(catalogue)):  # a kill came between two commits
+                _note_root(catalogue, first, root_of(hashes).hex(), newest)
             new = [{**row, "leaf": first + at, "at": moment, "by": user_name()} for at, row in enumerate(rows())]
             if not new:
                 return range(first, first)
@@ -296,9 +298,9 @@ def _hashes(table: IcebergTable) -> tuple[int, list[bytes], datetime]:
 
 
 def _note_root(catalogue: Catalog, leaves: int, root: str, moment: datetime) -> None:
-    roots = ensure_table(catalogue, ROOTS, DECLARED_ROOTS, {SCOPE_PROPERTY: "rights_roots"})
+    table = ensure_table(catalogue, ROOTS, DECLARED_ROOTS, {SCOPE_PROPERTY: "rights_roots"})
     row = {"day": moment.astimezone(UTC).date(), "leaves": leaves, "root": root, "at": moment}
-    roots.append(pa.Table.from_pylist([row], schema=roots.schema().as_arrow()))
+    table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
 
 
 def roots(catalogue: Catalog) -> list[dict[str, Any]]:

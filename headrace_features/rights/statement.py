@@ -47,12 +47,13 @@ def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> 
     chosen = _entries(catalogue, name)
     rows = [row for row in log.rows if row["entry"] in {entry.entry for entry in chosen}]
     documents = documents_of(rows)
-    since = _since(catalogue, chosen, {document["doc_id"] for document in documents})
+    standing = [entry for entry in chosen if entry.holds and (entry.opt_out.since or made_at) <= made_at]
+    since = _since(catalogue, standing, {document["doc_id"] for document in documents})
     doc_ids = sorted({document["doc_id"] for document in [*documents, *since]})
     windows = list(served_windows(catalogue, doc_ids))
     texts = list(served_texts(catalogue, doc_ids))
     taken = {row["entry"] for row in rows if row["act"] == "excision"}
-    waiting = [entry.entry for entry in chosen if entry.holds and entry.entry not in taken]
+    waiting = [entry.entry for entry in standing if entry.entry not in taken]
     verdict = _verdict([*windows, *texts], waiting, taken)
     stated: dict[str, Any] = {
         "format": FORMAT,
@@ -93,9 +94,9 @@ def _entries(catalogue: Catalog, name: str) -> list[Entry]:
     return chosen
 
 
-def _since(catalogue: Catalog, chosen: Sequence[Entry], taken: Collection[str]) -> list[dict[str, str]]:
+def _since(catalogue: Catalog, standing: Sequence[Entry], taken: Collection[str]) -> list[dict[str, str]]:
     """What entries hit now beside the documents that were taken out: it came later, or waits."""
-    matcher = Matcher.of([entry for entry in chosen if entry.holds], register_salt(catalogue))
+    matcher = Matcher.of(standing, register_salt(catalogue))
     reached = reach(catalogue, direct_hits(catalogue, matcher, []), [])
     hows = {doc_id: how for of_entry in reached.how.values() for doc_id, how in of_entry.items()}
     return [{"doc_id": doc_id, "how": how} for doc_id, how in sorted(hows.items()) if doc_id not in taken]
@@ -117,7 +118,7 @@ def _claim(verdict: str, windows: Sequence[Served], texts: Sequence[Served], wai
     if verdict == "waiting":
         return f"Nothing was taken out yet for {', '.join(waiting)}: they wait (headrace rights plan, then apply)."
     if verdict == "refused":
-        return "The request was refused or withdrawn, so nothing was taken out for it."
+        return "The request was refused or withdrawn, or its day has not come, so nothing was taken out for it."
     counted = f"{sum(part.rows for part in served):,} windows of {len(served):,} such pairs"
     beside = f", and from {len(texts):,} (table, snapshot) of texts" if texts else ""
     return (

@@ -136,7 +136,18 @@ def verified(statement: dict[str, Any], folder: Path, tmp_path: Path) -> tuple[i
     return done.returncode, done.stdout
 
 
-def test_a_statement_holds_and_rows_that_come_later_do_not_break_it(stated: Stated, tmp_path: Path) -> None:
+def verified_here(
+    statement: dict[str, Any], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """The same in this process, in a tenth of the time."""
+    (tmp_path / "statement.json").write_text(json.dumps(statement))
+    status = runpy.run_path(str(SCRIPT))["_main"](tmp_path / "statement.json", folder)
+    return status, capsys.readouterr().out
+
+
+def test_a_statement_holds_and_rows_that_come_later_do_not_break_it(
+    stated: Stated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It names all pairs that are served, what is only kept, who read the documents, and how they were reached."""
     made = statement_of(stated.catalogue, stated.entry)
     assert made["verdict"] == "absent" and made == {**statement_of(stated.catalogue, "letter 7"), "about": stated.entry,
@@ -150,7 +161,7 @@ def test_a_statement_holds_and_rows_that_come_later_do_not_break_it(stated: Stat
     assert status == 0 and "holds" in told, told
     register.add_entries(stated.catalogue, [replace(ASKED, values=("later.example",))])
     create_packed(stated.catalogue, "main.packed_later_16").append(2, 12)
-    status, told = verified(made, stated.folder, tmp_path)
+    status, told = verified_here(made, stated.folder, tmp_path, capsys)
     assert status == 0 and "main.packed_later_16" in told, told
 
 
@@ -252,9 +263,8 @@ def test_whatever_was_tampered_with_is_named(
     """By PyIceberg alone; the script ends with 1."""
     statement = statement_of(stated.catalogue, stated.entry)
     tamper(stated, statement)
-    (tmp_path / "statement.json").write_text(json.dumps(statement))
-    assert runpy.run_path(str(SCRIPT))["_main"](tmp_path / "statement.json", stated.folder) == 1
-    assert fault in (told := capsys.readouterr().out), told
+    status, told = verified_here(statement, stated.folder, tmp_path, capsys)
+    assert status == 1 and fault in told, told
 
 
 @pytest.mark.nightly
@@ -267,7 +277,9 @@ def test_it_is_named_without_headrace(stated: Stated, tmp_path: Path, tamper: Ta
     assert status == 1 and fault in told, told
 
 
-def test_a_document_that_is_still_there_is_stated(stated: Stated, tmp_path: Path) -> None:
+def test_a_document_that_is_still_there_is_stated(
+    stated: Stated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With its windows and its texts; the register says that it is out."""
     register.note_excision(stated.catalogue, {stated.entry: {"documents": [document(stated.kept)]}})
     statement = statement_of(stated.catalogue, stated.entry)
@@ -275,7 +287,7 @@ def test_a_document_that_is_still_there_is_stated(stated: Stated, tmp_path: Path
     holding = [part for part in statement["windows"] if part["holding"]]
     assert {hit["doc_id"] for part in holding for hit in part["holding"]} == {stated.kept}
     assert all(not any(by == "head" for by in part["by"]) for part in holding)
-    assert verified(statement, stated.folder, tmp_path)[0] == 1
+    assert verified_here(statement, stated.folder, tmp_path, capsys)[0] == 1
     assert "Still there" in page_of(statement)
 
 

@@ -96,6 +96,8 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
     say(f"{len(entry_ids):,} entries are {decision}")
 
 
+rights.add_command(plan)
+rights.add_command(apply)
 rights.add_command(verify)
 rights.add_command(statement)
 rights.add_command(lineage)
@@ -103,5 +105,3 @@ rights.add_command(summary)
 rights.add_command(read)
 rights.add_command(croissant)
 rights.add_command(spdx)
-rights.add_command(plan)
-rights.add_command(apply)

@@ -1,193 +1,169 @@
-"""From documents that entries name to their copies and to what was made of them.
+"""Copies of documents and what was derived from them, to a fixed point: derived of copies, copies of derived.
 
-    named, or a fork's      -> exact copies (bytes or letters, in any dataset)
-    these                   -> near copies at a corpus's threshold, sharers of a passage, repeats by meaning
-    all so far              -> derived documents (rephrased, executed, labelled), to any depth
-    all so far              -> exact copies once more
+    named   --exact-->  twin           bytes or letters: as good as the document itself
+    named   --near-->   like it        J at the corpus's threshold: its exact copies and derived ones follow, its near
+                                       ones do not, as they may have nothing of the first
+    named   --passage-> has a part     likewise
+    any     --derived-> rephrased      a document of its own, whose copies follow
 
-A near copy's own near copies do not follow: similarity is not handed on, and a chain of it ends anywhere.
+Each round reads a table once, for the documents that the round before reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression, GreaterThanOrEqual
 
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
-from headrace_features.rights.hits import Hit, NotAsked
+from headrace_features.rights.named import Hits, Reached, rows_among
 from spark_jobs.dedup.graph.threshold_pairs import exact
-from spark_jobs.lake.files.lookups import read_batches
-from spark_jobs.sources.landing.derivations import descendants, staying
+from spark_jobs.lake.files.lookups import EVERYTHING, read_batches
+from spark_jobs.sources.landing.derivations import derivations, descendants
+
+_ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
+_LIKE = ("near copy", "passage")  # what shares a part
 
 
-@dataclass
-class Reached:
-    """The documents that entries reach.
+class Link(NamedTuple):
+    """That one document leads to another."""
 
-    Attributes:
-        how: by entry and document, how it was reached, the first way.
-        entries: by document, the entries that reach it.
-        places: by document, its dataset and path.
-        derived: documents that were made of others.
-        not_asked: what could not be looked at.
-    """
-
-    how: dict[str, dict[str, str]] = field(default_factory=dict)
-    entries: dict[str, set[str]] = field(default_factory=dict)
-    places: dict[str, tuple[str, str]] = field(default_factory=dict)
-    derived: set[str] = field(default_factory=set)
-    not_asked: list[NotAsked] = field(default_factory=list)
-
-    def add(self, entry: str, doc_id: str, how: str) -> bool:
-        """Note that an entry reaches a document; whether that is new."""
-        there = self.how.setdefault(entry, {})
-        if doc_id in there:
-            return False
-        there[doc_id] = how
-        self.entries.setdefault(doc_id, set()).add(entry)
-        return True
-
-    def hand_on(self, doc_id: str, other: str, how: str) -> None:
-        """Let all entries of a document reach another one, too."""
-        for entry in tuple(self.entries.get(doc_id, ())):
-            self.add(entry, other, f"{how} {doc_id}")
+    source: str
+    target: str
+    how: str
+    detail: str = ""
 
 
-def reach(catalogue: Catalog, hits: Iterable[Hit], not_asked: list[NotAsked]) -> Reached:
-    """All that some hits lead to."""
-    reached = Reached(not_asked=not_asked)
-    for hit in hits:
-        reached.add(hit.entry, hit.doc_id, hit.how)
-    if reached.entries:
-        _exact_copies(catalogue, reached)
-        sources = set(reached.entries)
-        for corpus in corpora(catalogue):
-            for doc_id, other, how in _alike(catalogue, corpus, sources, not_asked):
-                reached.hand_on(doc_id, other, how)
-        _derived(catalogue, reached)
-        _exact_copies(catalogue, reached)
-        _place(catalogue, reached)
-    return reached
+def follow_copies(catalogue: Catalog, hits: Hits) -> None:
+    """Add all copies of documents and what was derived from them."""
+    there = corpora(catalogue)
+    frontier = {entry: dict(documents) for entry, documents in hits.documents.items()}
+    while frontier:
+        by_doc: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+        for entry, documents in frontier.items():
+            for doc_id, reached in documents.items():
+                by_doc[doc_id].append((entry, reached.whole))
+        frontier = {}
+        for link in _links(catalogue, there, by_doc):
+            for entry, is_whole in by_doc[link.source]:
+                if link.source == link.target or (link.how in _LIKE and not is_whole):
+                    continue
+                whole = link.how == "derived" or (link.how not in _LIKE and is_whole)
+                reached = Reached(link.how, link.source, link.detail, whole)
+                if hits.add(entry, link.target, reached):
+                    frontier.setdefault(entry, {})[link.target] = reached
 
 
-def _exact_copies(catalogue: Catalog, reached: Reached) -> None:
-    """Documents of equal bytes, or equal letters, in all datasets."""
-    tables = (("documents", "content_sha256", "the bytes of"), ("texts", "letters_sha256", "the letters of"))
-    for table, column, how in tables:
-        names = [f"{dataset}.{table}" for dataset in namespaces_with(catalogue, "documents")]
-        known, wanted = _ids(reached.entries), dict[str, str]()
-        for doc_id, digest in _rows(catalogue, names, column, known, "doc_id"):
-            wanted.setdefault(digest, doc_id)
-        first = dict[str, list[str]]()
-        for doc_id, digest in _rows(catalogue, names, column, pa.array(wanted, pa.string()), column):
-            first.setdefault(digest, []).append(doc_id)
-        for copies in first.values():
-            for one in [doc_id for doc_id in copies if doc_id in reached.entries]:
-                for other in copies:
-                    if other != one:
-                        reached.hand_on(one, other, how)
+def _links(catalogue: Catalog, there: Collection[CorpusFacts], doc_ids: Collection[str]) -> Iterator[Link]:
+    """Every link from some documents."""
+    wanted = pa.array(sorted(doc_ids), pa.string())
+    yield from _same_content(catalogue, wanted)
+    for corpus in there:
+        yield from _exact(catalogue, corpus, wanted)
+        yield from _near(catalogue, corpus, wanted)
+        yield from _passages(catalogue, corpus, wanted)
+    yield from _derived(catalogue, doc_ids)
 
 
 def _rows(
-    catalogue: Catalog, names: Iterable[str], column: str, wanted: pa.Array, of: str
-) -> Iterator[tuple[str, str]]:
-    """Document and digest of rows with a wanted value in the column `of`; rows without digest are left out."""
-    for name in names:
-        for batch in read_batches(catalogue, name, ("doc_id", column)):
-            rows = batch.filter(pc.is_in(batch[of].cast(pa.string()), wanted))
-            pairs = zip(rows["doc_id"].to_pylist(), rows[column].to_pylist(), strict=True)
-            yield from ((doc_id, digest) for doc_id, digest in pairs if digest is not None)
+    catalogue: Catalog,
+    table: str,
+    columns: tuple[str, ...],
+    either: tuple[str, ...],
+    wanted: pa.Array,
+    condition: BooleanExpression = EVERYTHING,
+) -> Iterator[dict[str, Any]]:
+    """Rows with a wanted value in one of some columns."""
+    for batch in read_batches(catalogue, table, columns, condition):
+        yield from rows_among(batch, either, wanted).to_pylist()
 
 
-def _alike(
-    catalogue: Catalog, corpus: CorpusFacts, sources: set[str], not_asked: list[NotAsked]
-) -> Iterator[tuple[str, str, str]]:
-    """(document, other, how) for what a corpus found to be near copies, to share passages, to say the same."""
-    wanted = _ids(sources)
-    if corpus.applied is not None:
-        yield from _near(catalogue, corpus, wanted, sources)
-    else:
-        not_asked.append(NotAsked(corpus.name, "near copies: the corpus compares none"))
-    if "passages" in corpus.tables:
-        yield from _passages(catalogue, corpus, sources)
-    else:
-        not_asked.append(NotAsked(corpus.name, "copied passages: the corpus has no selection `passages`"))
-    for stage in corpus.repeating:
-        columns = ("doc_id", "witness_doc_id")
-        for batch in read_batches(catalogue, corpus.own(stage.reasons), columns):
-            if set(columns) <= set(batch.schema.names):
-                yield from _both_ways(batch, *columns, wanted, sources, f"{stage.name} repeat of")
+def _both_ways(rows: Iterator[Link], wanted: pa.Array) -> Iterator[Link]:
+    there = set(wanted.to_pylist())
+    for link in rows:
+        if link.source in there:
+            yield link
+        if link.target in there:
+            yield Link(link.target, link.source, link.how, link.detail)
 
 
-def _near(
-    catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array, sources: set[str]
-) -> Iterator[tuple[str, str, str]]:
-    """Pairs at the threshold of their kind, by exact arithmetic."""
-    columns = ("kind", "doc_id", "better_doc_id", "shared_weight", "united_weight")
-    applied = corpus.applied
-    for batch in read_batches(catalogue, corpus.own("pairs"), columns):
-        either = pc.or_(*(pc.is_in(batch[name].cast(pa.string()), wanted) for name in ("doc_id", "better_doc_id")))
-        rows = batch.filter(either).to_pylist()
-        for row in rows:
-            if applied is None or row["shared_weight"] < exact(applied.of(row["kind"])) * row["united_weight"]:
-                continue
-            how = f"near copy (J {row['shared_weight'] / row['united_weight']:.3f}) of"
-            ends = row["doc_id"], row["better_doc_id"]
-            yield from ((one, other, how) for one, other in (ends, ends[::-1]) if one in sources)
+def _same_content(catalogue: Catalog, wanted: pa.Array) -> Iterator[Link]:
+    """Documents of equal bytes in any dataset, be they in a corpus or not: the same page at another address."""
+    columns, by_content = ("doc_id", "content_sha256"), dict[str, str]()
+    datasets = namespaces_with(catalogue, "documents")
+    for dataset in datasets:
+        for row in _rows(catalogue, f"{dataset}.documents", columns, ("doc_id",), wanted):
+            by_content.setdefault(row["content_sha256"], row["doc_id"])
+    sources, hashes = defaultdict[str, list[str]](list), pa.array(sorted(by_content), pa.string())
+    for dataset in datasets:
+        for row in _rows(catalogue, f"{dataset}.documents", columns, ("content_sha256",), hashes):
+            sources[row["content_sha256"]].append(row["doc_id"])
+    here = set(wanted.to_pylist())
+    for doc_ids in sources.values():
+        for source in here.intersection(doc_ids) if len(doc_ids) > 1 else ():
+            yield from (Link(source, target, "exact copy", "(bytes)") for target in doc_ids)
 
 
-def _both_ways(
-    batch: pa.RecordBatch, left: str, right: str, wanted: pa.Array, sources: set[str], how: str
-) -> Iterator[tuple[str, str, str]]:
-    either = pc.or_(*(pc.is_in(batch[name].cast(pa.string()), wanted) for name in (left, right)))
-    rows = batch.filter(either)
-    for ends in zip(rows[left].to_pylist(), rows[right].to_pylist(), strict=True):
-        yield from ((one, other, how) for one, other in (ends, ends[::-1]) if one in sources)
+def _exact(catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array) -> Iterator[Link]:
+    """A document and the one that it repeats, bytes or letters."""
+    columns = ("doc_id", "witness_doc_id", "matched")
+    rows = _rows(catalogue, corpus.own("exact_duplicates"), columns, columns[:2], wanted)
+    how = "exact copy"
+    yield from _both_ways(
+        (Link(row["doc_id"], row["witness_doc_id"], how, f"({row['matched']})") for row in rows), wanted
+    )
 
 
-def _passages(catalogue: Catalog, corpus: CorpusFacts, sources: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Documents with a passage that a source has too: the first to have it, and all that have it again."""
-    columns, wanted = ("doc_id", "first_doc_id", "passage"), _ids(sources)
-    of_passage: dict[str, str] = {}
-    for batch in read_batches(catalogue, corpus.own("passages"), columns):
-        either = pc.or_(*(pc.is_in(batch[name].cast(pa.string()), wanted) for name in columns[:2]))
-        for row in batch.filter(either).to_pylist():
-            source = row["doc_id"] if row["doc_id"] in sources else row["first_doc_id"]
-            of_passage.setdefault(row["passage"], source)
-            yield from _both_ways(pa.RecordBatch.from_pylist([row]), *columns[:2], wanted, sources, "has a passage of")
-    shared = pa.array(of_passage, pa.string())
-    for batch in read_batches(catalogue, corpus.own("passages"), columns):
-        for row in batch.filter(pc.is_in(batch["passage"].cast(pa.string()), shared)).to_pylist():
-            source = of_passage[row["passage"]]
-            yield from (
-                (source, other, "has a passage of") for other in (row["doc_id"], row["first_doc_id"]) if other != source
-            )
+def _near(catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array) -> Iterator[Link]:
+    """Verified pairs at the threshold that the corpus applies to their kind."""
+    if corpus.applied is None:
+        return
+    columns = ("kind", "doc_id", "better_doc_id", "shared_weight", "united_weight", "similarity")
+    above = GreaterThanOrEqual("similarity", corpus.applied.distinct[0] - _ROUNDING)
+    rows = _rows(catalogue, corpus.own("pairs"), columns, columns[1:3], wanted, above)
+    near = (
+        Link(row["doc_id"], row["better_doc_id"], "near copy", f"(J = {row['similarity']:.4f})")
+        for row in rows
+        if row["shared_weight"] >= exact(corpus.applied.of(row["kind"])) * row["united_weight"]
+    )
+    yield from _both_ways(near, wanted)
 
 
-def _derived(catalogue: Catalog, reached: Reached) -> None:
-    """What models and programs made of the documents; whom it is of is asked entry by entry only where there is any."""
-    known = set(reached.entries)
-    reached.derived |= descendants(catalogue, known) - known
-    if reached.derived:
-        for entry, documents in list(reached.how.items()):
-            for doc_id in descendants(catalogue, set(documents)) - documents.keys():
-                reached.add(entry, doc_id, "derived from documents of the entry")
-    reached.not_asked += [NotAsked("", line) for line in staying("wrote from these")]
+def _passages(catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array) -> Iterator[Link]:
+    """Documents with a passage of the others: the first that has it, and all with an overlapping part of that."""
+    columns = ("doc_id", "start", "end", "words", "first_doc_id", "first_start", "first_end")
+    own = list(_rows(catalogue, corpus.own("passages"), columns, ("doc_id", "first_doc_id"), wanted))
+    if not own:
+        return
+    here, spans = set(wanted.to_pylist()), defaultdict[str, list[tuple[int, int, str]]](list)
+    for row in own:
+        if row["doc_id"] in here:
+            spans[row["first_doc_id"]].append((row["first_start"], row["first_end"], row["doc_id"]))
+            yield Link(row["doc_id"], row["first_doc_id"], "passage", f"({row['words']:,} words)")
+    firsts = pa.array(sorted({row["first_doc_id"] for row in own}), pa.string())
+    for row in _rows(catalogue, corpus.own("passages"), columns, ("first_doc_id",), firsts):
+        detail = f"({row['words']:,} words)"
+        if row["first_doc_id"] in here:
+            yield Link(row["first_doc_id"], row["doc_id"], "passage", detail)
+        for start, end, doc_id in spans.get(row["first_doc_id"], ()):
+            if start < row["first_end"] and row["first_start"] < end:
+                yield Link(doc_id, row["doc_id"], "passage", detail)
 
 
-def _place(catalogue: Catalog, reached: Reached) -> None:
-    """Dataset and path of every document."""
-    wanted = _ids(reached.entries)
-    for dataset in namespaces_with(catalogue, "documents"):
-        for batch in read_batches(catalogue, f"{dataset}.documents", ("doc_id", "path")):
-            rows = batch.filter(pc.is_in(batch["doc_id"].cast(pa.string()), wanted))
-            named = zip(rows["doc_id"].to_pylist(), rows["path"].to_pylist(), strict=True)
-            reached.places.update({doc_id: (dataset, path) for doc_id, path in named})
-
-
-def _ids(doc_ids: Iterable[str] | Mapping[str, object]) -> pa.Array:
-    return pa.array(sorted(doc_ids), pa.string())
+def _derived(catalogue: Catalog, doc_ids: Collection[str]) -> Iterator[Link]:
+    """What models wrote and executions gave from documents; each is linked to its parent, else to its root."""
+    below = descendants(catalogue, doc_ids) if derivations() else set()
+    unlinked, wanted = set(below), pa.array(sorted(below), pa.string())
+    for dataset in namespaces_with(catalogue, "documents") if below else ():
+        for row in _rows(catalogue, f"{dataset}.documents", ("doc_id", "metadata"), ("doc_id",), wanted):
+            parent = dict(row["metadata"]).get("parent", "")
+            if parent in doc_ids or parent in below:
+                unlinked.discard(row["doc_id"])
+                if parent in doc_ids:  # those below are reached by the next round
+                    yield Link(parent, row["doc_id"], "derived")
+    for doc_id in doc_ids if unlinked else ():
+        yield from (Link(doc_id, target, "derived") for target in descendants(catalogue, [doc_id]) & unlinked)

@@ -4,7 +4,7 @@
     domain example.org          https://example.org/a, http://www.example.org:8080/
     url_prefix https://b.org/x  http://b.org/x, https://b.org/x/y, https://b.org/xy
     repository ann/*            Ann/tools
-    path docs/*                 docs/a/b.txt, docs/a.jsonl#7
+    path docs/*                 docs/a/b.md, docs/a.jsonl#7
     author [two hashes]         "Ann Miller <ann@example.org>", "Miller, Ann; Bob Lee"
 
 A value may be named by several entries; `hits` gives all, the other methods the first of the register.
@@ -12,7 +12,6 @@ A value may be named by several entries; `hits` gives all, the other methods the
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -39,12 +38,14 @@ class Matcher:
     Attributes:
         salt: of the register's author hashes.
         named: kind and compared value to the entries that name it, in order of the register.
+        hosts: of URL prefixes, without ports.
         lengths: host to the lengths of the URL prefixes on it, so that a URL is looked up once for each length.
     """
 
     salt: str
     named: dict[tuple[Kind, str], tuple[str, ...]] = field(default_factory=dict)
     lengths: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    hosts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, entries: Iterable[Entry], salt: str, now: datetime | None = None) -> Matcher:
@@ -61,17 +62,13 @@ class Matcher:
                 named.setdefault((asked.kind, compared), []).append(entry.entry)
                 if asked.kind == "url_prefix":
                     lengths.setdefault(_host(compared), set()).add(len(compared))
-        hosts = {host: tuple(sorted(found)) for host, found in lengths.items()}
-        return cls(salt, {key: tuple(dict.fromkeys(found)) for key, found in named.items()}, hosts)
+        by_value = {key: tuple(dict.fromkeys(found)) for key, found in named.items()}
+        by_host = {host: tuple(sorted(found)) for host, found in lengths.items()}
+        return cls(salt, by_value, by_host, frozenset(host.partition(":")[0] for host in by_host))
 
     def kinds(self) -> frozenset[Kind]:
         """Kinds of which there is an entry, so that nobody reads a column that no entry needs."""
         return frozenset(kind for kind, _ in self.named)
-
-    @functools.cached_property
-    def hosts(self) -> frozenset[str]:
-        """Hosts of prefixes, without ports."""
-        return frozenset(host.partition(":")[0] for host in self.lengths)
 
     def hits(self, kind: Kind, value: str) -> tuple[str, ...]:
         """All entries of a kind that name a value (of `domain` and `url_prefix`, a whole URL)."""
@@ -82,6 +79,10 @@ class Matcher:
         """All entries of a domain that name a host, in its canonical form."""
         found = [entry for parent in _parents(host) for entry in self.named.get(("domain", parent), _NONE)]
         return tuple(found)
+
+    def has_host(self, host: str) -> bool:
+        """Whether an entry may name an address on a host, so that the others need no look."""
+        return bool(self.host(host)) or host in self.hosts
 
     def url(self, url: str) -> str | None:
         """The entry whose domain or prefix has a URL; http and https are the same page."""

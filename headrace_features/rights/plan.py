@@ -1,142 +1,155 @@
-"""What entries of the opt-out register hit, before anything is done: documents, windows, blends, runs, models."""
+"""What each entry of the register hits: documents with how they were reached, windows, blends, runs, models."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
-from headrace_features.rights.copies import Reached, reach
-from headrace_features.rights.hits import NotAsked, direct_hits
+from dagster_project.inspect.documents.window_reads import BlendReads, reads_of_runs
+from headrace_features.rights.copies import follow_copies
 from headrace_features.rights.matching import Matcher
-from headrace_features.rights.readers import RunReads, run_reads
+from headrace_features.rights.named import Hits, Reached, facts_of, named_documents
 from headrace_features.rights.register import Entry, entries, register_salt
 from headrace_features.rights.served import Served, served_texts, served_windows
 from spark_jobs.exceptions import nearest
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.excisions import excised_documents
+from spark_jobs.lake.run.registry import entries as registered
 
-_OFFSETS = 1000  # of a run and an entry, in a row of the register; how many there are is beside them
+_TRAINED: Final = ("classifier", "ngrams", "proxy_model")  # tables that are models; the ledger says what they read
+_LINEAGE: Final = ("dataset", "datasets", "run", "runs", "corpus", "trained_on")  # fields of a registry's model
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """What entries hit.
 
     Attributes:
-        entries: those that were asked about, in order.
-        reached: documents and how.
-        served: snapshots of packed tables with windows that hold some of them.
-        texts: tables of texts that blends read with them.
-        reads: what runs have read of the windows.
-        excised: documents that are out of all packed tables already.
+        entries: that were asked about.
+        hits: their documents.
+        facts: dataset, repository and path of these.
+        out: documents that are out of all packed tables already.
+        served: windows and texts that hold documents.
+        reads: what blends and runs read of these windows.
+        models: in the registry, with what is known of what they were trained on.
     """
 
-    entries: tuple[Entry, ...]
-    reached: Reached
-    served: tuple[Served, ...]
-    texts: tuple[Served, ...]
-    reads: tuple[RunReads, ...]
-    excised: frozenset[str]
+    entries: Sequence[Entry]
+    hits: Hits
+    facts: Mapping[str, Mapping[str, Any]]
+    out: frozenset[str]
+    served: Sequence[Served]
+    reads: Sequence[BlendReads]
+    models: Sequence[tuple[str, frozenset[str] | None]]
+    by_doc: Mapping[str, list[tuple[Served, int]]] = field(default_factory=dict)
 
-    @property
-    def documents(self) -> set[str]:
-        """All documents that are hit."""
-        return set(self.reached.entries)
-
-    def detail(self, entry: str) -> dict[str, Any]:
-        """What an entry hits, as its row of the register has it."""
-        how = self.reached.how.get(entry, {})
-        windows = {
-            (part.table, part.snapshot_id): rows
-            for part in self.served
-            if (rows := sorted({row for row, doc_id in part.holding if doc_id in how}))
-        }
-        held = {(table, row) for (table, _), rows in windows.items() for row in rows}
-        runs = []
-        for read in self.reads:
-            mine = [count for row, count in read.reads.items() if (read.table, row) in held]
-            if mine:
-                facts = {"run": read.run, "blend": read.blend, "table": read.table, "until": read.until}
-                offsets = sorted(at for row, those in read.offsets.items() if (read.table, row) in held for at in those)
-                runs.append({**facts, "windows": len(mine), "reads": sum(mine), "offsets": offsets[:_OFFSETS]})
-        blends = {
-            reason.removeprefix("blend ")
-            for part in (*self.served, *self.texts)
-            if (part.table, part.snapshot_id) in windows or any(doc_id in how for _, doc_id in part.holding)
-            for reason in part.by
-            if reason.startswith("blend ")
-        }
+    def of(self, entry: str) -> dict[str, Any]:
+        """What one entry hits, ready for JSON; the shape of `detail` in an excision."""
+        documents = self.hits.documents.get(entry, {})
+        holding: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for doc_id in documents:
+            for served, ordinal in self.by_doc.get(doc_id, ()):
+                holding[served.table, served.snapshot_id].append(ordinal)
+        datasets = {self.facts[doc_id]["dataset"] for doc_id in documents if doc_id in self.facts}
         return {
-            "documents": [self._document(doc_id, how[doc_id]) for doc_id in sorted(how)],
-            "derived": sorted(doc_id for doc_id in how if doc_id in self.reached.derived),
-            "tables": [
-                {"table": table, "snapshot": str(snapshot_id), "windows": len(rows)}
-                for (table, snapshot_id), rows in sorted(windows.items())
-            ],
-            "blends": sorted(blends),
-            "runs": runs,
-            "models": sorted({f"the model of run {run['run']}" for run in runs}),
-            "not_asked": [f"{part.dataset}: {part.what}".removeprefix(": ") for part in self.reached.not_asked],
-        }
+            "documents": [self._document(doc_id, reached) for doc_id, reached in sorted(documents.items())],
+            "by_how": dict(sorted(Counter(reached.how for reached in documents.values()).items())),
+            "derived": sorted(doc_id for doc_id, reached in documents.items() if reached.how == "derived"),
+            "windows": [_windows(*place, ordinals) for place, ordinals in sorted(holding.items())],
+            "blends": sorted({name for served in self.served if (served.table, served.snapshot_id) in holding
+                              for name in served.by if name.startswith("blend ")}),
+            "runs": [read for reads in self.reads if (reads.table, reads.snapshot_id) in holding
+                     for read in _runs(reads, holding[reads.table, reads.snapshot_id])],
+            "models": [line for model, learnt in self.models if documents
+                       and (line := _model(model, learnt, datasets)) is not None],
+        }  # fmt: skip
 
-    def _document(self, doc_id: str, how: str) -> dict[str, str]:
-        dataset, path = self.reached.places.get(doc_id, ("", ""))
-        return {"doc_id": doc_id, "dataset": dataset, "path": path, "how": how}
+    def _document(self, doc_id: str, reached: Reached) -> dict[str, Any]:
+        return {"doc_id": doc_id, "how": str(reached), **self.facts.get(doc_id, {}), "out": doc_id in self.out}
 
 
-def chosen_entries(catalogue: Catalog, named: Collection[str], every: bool, now: datetime) -> list[Entry]:
-    """The entries of some ids or requests; without any those that wait, or `every` one that holds now.
+def make_plan(
+    catalogue: Catalog, chosen: Collection[str] = (), every: bool = False, now: datetime | None = None
+) -> Plan:
+    """Find out what entries hit.
+
+    Args:
+        catalogue: of the lake.
+        chosen: the entries; none for all that wait.
+        every: those that were applied too: documents may have landed since.
+        now: the clock's time by default.
 
     Raises:
-        CommandError: a name is neither, or the entry does not hold.
+        CommandError: there is no such entry.
     """
-    there = entries(catalogue)
-    holding = [entry for entry in there if entry.holds and (entry.opt_out.since is None or entry.opt_out.since <= now)]
-    known = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
-    for name in named:
-        if name not in known:
-            near = nearest(name, known)
-            raise CommandError(
-                f"no entry or request of the opt-out register is named {name}{near}; see headrace rights list"
-            )
-    if not named:
-        return [entry for entry in holding if every or entry.state == "waiting"]
-    chosen = [entry for entry in there if entry.entry in named or entry.opt_out.request in named]
-    if still := next((entry for entry in chosen if entry not in holding), None):
-        raise CommandError(f"entry {still.entry} does not hold: it is {still.state}, or its day has not come")
-    return chosen
+    there, moment = {entry.entry: entry for entry in entries(catalogue)}, now or datetime.now(UTC)
+    for name in chosen:
+        if name not in there:
+            raise CommandError(f"rights: no entry {name}{nearest(name, there)}; headrace rights list names them")
+    states = ("waiting", "applied") if every else ("waiting",)
+    asked = [there[name] for name in dict.fromkeys(chosen)] or [one for one in there.values() if one.state in states]
+    matcher = Matcher.of(asked, register_salt(catalogue) if asked else "", moment)
+    hits = named_documents(catalogue, matcher)
+    follow_copies(catalogue, hits)
+    doc_ids = hits.doc_ids
+    served = [one for one in served_windows(catalogue, doc_ids) if one.holding] if doc_ids else []
+    texts = [one for one in served_texts(catalogue, doc_ids) if one.holding] if doc_ids else []
+    by_doc: dict[str, list[tuple[Served, int]]] = defaultdict(list)
+    for one in [*served, *texts]:
+        for ordinal, doc_id in one.holding:
+            by_doc[doc_id].append((one, ordinal))
+    windows = {(one.table, one.snapshot_id): np.unique([row for row, _ in one.holding]) for one in served if one.by}
+    return Plan(
+        asked, hits, facts_of(catalogue, doc_ids), excised_documents(catalogue, None), [*served, *texts],
+        list(reads_of_runs(catalogue, windows)), list(_models(catalogue)) if doc_ids else [], by_doc,
+    )  # fmt: skip
 
 
-def make_plan(catalogue: Catalog, chosen: Sequence[Entry]) -> Plan:
-    """Say what some entries hit."""
-    not_asked = list[NotAsked]()
-    matcher = Matcher.of(chosen, register_salt(catalogue))
-    reached = reach(catalogue, direct_hits(catalogue, matcher, not_asked), not_asked)
-    served, texts = list[Served](), list[Served]()
-    if reached.entries:
-        served = [part for part in served_windows(catalogue, reached.entries) if part.holding]
-        texts = [part for part in served_texts(catalogue, reached.entries) if part.holding]
-        _name_models(catalogue, not_asked)
-    reads = run_reads(catalogue, served)
-    excised = excised_documents(catalogue, None) & reached.entries.keys()
-    return Plan(tuple(chosen), reached, tuple(served), tuple(texts), tuple(reads), frozenset(excised))
+def _windows(table: str, snapshot_id: int, ordinals: Sequence[int]) -> dict[str, Any]:
+    """Ids as text, since readers of JSON round numbers of 64 bits."""
+    rows = sorted({ordinal for ordinal in ordinals if ordinal >= 0})
+    return {"table": table, "snapshot_id": str(snapshot_id), "windows": len(rows), "ordinals": rows}
 
 
-def _name_models(catalogue: Catalog, not_asked: list[NotAsked]) -> None:
-    """Tell that the registry does not say what its models learnt from."""
-    from spark_jobs.lake.run.registry import entries as registered
+def _runs(reads: BlendReads, ordinals: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Runs with a read of some windows of a table."""
+    mine = np.isin(reads.ordinals, ordinals)
+    for run, first, before, counts in reads.runs:
+        if windows := int((counts[mine] > 0).sum()):
+            yield {
+                "run": run, "blend": reads.blend_id, "names": list(reads.names), "table": reads.table, "first": first,
+                "before": before, "windows": windows, "reads": int(counts[mine].sum()),
+            }  # fmt: skip
 
-    models = [entry.label for entry in registered(catalogue, "model")]
-    if models:
-        some = ", ".join(models[:3]) + (", .." if len(models) > 3 else "")
-        what = f"what {len(models):,} models of the registry learnt from ({some}): it keeps no lineage"
-        not_asked.append(NotAsked("", what))
+
+def _models(catalogue: Catalog) -> Iterator[tuple[str, frozenset[str] | None]]:
+    """Each model of the lake with the datasets that it is known to be trained on; None where nobody said."""
+    ledger, trained = Ledger.fresh(catalogue), dict[str, frozenset[str]]()
+    for space in sorted(name[0] for name in catalogue.list_namespaces()):
+        for table in _TRAINED:
+            for row in ledger.increments_there(f"{space}.{table}").values():
+                inputs = {name.partition(".")[0] for name in row.inputs} - {space, "system"}
+                trained[space] = trained.get(space, frozenset()) | inputs
+    for model in registered(catalogue, "model"):
+        try:
+            content = json.loads(model.content)
+        except ValueError:
+            content = {}
+        stated = [content[name] for name in _LINEAGE if name in content] if isinstance(content, dict) else []
+        names = {str(name) for value in stated for name in (value if isinstance(value, list) else [value])}
+        yield model.label, frozenset(names) or trained.get(model.name)
 
 
-def moment() -> datetime:
-    """Now, in UTC."""
-    return datetime.now(UTC)
+def _model(label: str, learnt: frozenset[str] | None, datasets: set[str]) -> dict[str, Any] | None:
+    """A model that is known to be trained on some datasets, or of which it is not known; None of others."""
+    if learnt is None:
+        return {"model": label, "trained": "unknown", "on": []}
+    return {"model": label, "trained": "yes", "on": sorted(learnt & datasets)} if learnt & datasets else None

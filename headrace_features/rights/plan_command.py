@@ -1,89 +1,89 @@
-"""`headrace rights plan` and `apply`: what opt-outs hit, and taking it out."""
+"""`headrace rights plan` and `apply`: what entries hit, and taking it out."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
 
+if TYPE_CHECKING:
+    from headrace_features.rights.plan import Plan
+
 _SHOWN = 20
 
 
-@click.command("plan", epilog="\b\nExample: headrace rights plan --documents")
-@click.argument("named", nargs=-1, metavar="[ENTRY|REQUEST]...")
-@click.option("--all", "every", is_flag=True, help="entries that were applied, too: what has come since")
-@click.option("--documents", is_flag=True, help="list each document with how it was reached")
+@click.command(epilog="\b\nExample: headrace rights plan 5f1c02ab9d3e7710")
+@click.argument("entry_ids", nargs=-1, metavar="[ENTRY]...")
+@click.option("--all", "every", is_flag=True, help="also those that were applied: more may have landed since")
 @JSON
-def plan(named: tuple[str, ...], every: bool, documents: bool, as_json: bool) -> None:
-    """Say what opt-outs hit: documents, their copies and what was made of them, windows, blends, runs, models."""
-    from headrace_features.rights.plan import chosen_entries, make_plan, moment
+def plan(entry_ids: tuple[str, ...], every: bool, as_json: bool) -> None:
+    """Say what opt-outs hit: documents, copies and derived ones, windows, blends, runs, models.
 
-    catalogue = lake_catalogue()
-    made = make_plan(catalogue, chosen_entries(catalogue, named, every, moment()))
-    details = {entry.entry: made.detail(entry.entry) for entry in made.entries}
+    By default all entries that wait. Nothing is changed.
+    """
+    from headrace_features.rights.plan import make_plan
+
+    planned = make_plan(lake_catalogue(), entry_ids, every)
     if as_json:
-        return print_json({"entries": details, "excised_before": sorted(made.excised)})
-    if not details:
-        return say("no entry waits; headrace rights list shows all, --all plans those that were applied")
-    rows = []
-    for entry in made.entries:
-        detail = details[entry.entry]
-        hows = [document["how"] for document in detail["documents"]]
-        copies = sum(" of " in how and not how.startswith(("fork of", "author of")) for how in hows)
-        rows.append(
-            {
-                "entry": entry.entry, "about": f"{entry.opt_out.kind} {', '.join(entry.opt_out.values)}"[:60],
-                "named": len(hows) - copies, "copies, derived": copies,
-                "windows": sum(part["windows"] for part in detail["tables"]), "blends": len(detail["blends"]),
-                "runs": len({run["run"] for run in detail["runs"]}), "state": entry.state,
-            }
-        )  # fmt: skip
-    print_table(rows)
-    for detail in details.values() if documents else ():
-        for document in detail["documents"]:
-            say(f"{document['doc_id']}  {document['dataset']} {document['path']}: {document['how']}")
-    for line in _read_by(details):
-        say(line)
-    for part in dict.fromkeys(made.reached.not_asked):
-        say(f"not asked: {part.dataset} {part.what}".replace("  ", " "))
-    say("Next: headrace rights apply, which takes all of it out of what is served")
+        lines = [{"entry": entry.entry, **planned.of(entry.entry)} for entry in planned.entries]
+        return print_json({"entries": lines, "not_asked": planned.hits.not_asked})
+    _print(planned, bool(entry_ids))
+    say("Next: headrace rights apply, which takes it out" if planned.hits.doc_ids else "No document is hit")
 
 
-def _read_by(details: dict[str, dict[str, object]]) -> list[str]:
-    """Lines on runs that have read windows of the documents."""
-    lines = {}
-    for entry, detail in details.items():
-        for run in detail["runs"]:  # type: ignore[attr-defined]
-            told = f"run {run['run']} has read {run['windows']:,} of the windows of {entry}, up to row {run['until']:,}"
-            lines[told] = f"{told} of blend {run['blend'][:12]}"
-    return [*lines.values()][:_SHOWN]
-
-
-@click.command("apply", epilog="\b\nExample: headrace rights apply --yes")
-@click.argument("named", nargs=-1, metavar="[ENTRY|REQUEST]...")
-@click.option("--all", "every", is_flag=True, help="entries that were applied, too: what has come since")
+@click.command(epilog="\b\nExample: headrace rights apply --yes")
+@click.argument("entry_ids", nargs=-1, metavar="[ENTRY]...")
 @click.option("--yes", is_flag=True, help="do not ask")
-@JSON
-def apply(named: tuple[str, ...], every: bool, yes: bool, as_json: bool) -> None:
-    """Take what opt-outs hit out of all packed tables, for good; killed anywhere, run it again."""
-    from headrace_features.rights.apply import apply as take_out
-    from headrace_features.rights.apply import remaining
-    from headrace_features.rights.plan import chosen_entries, make_plan, moment
+def apply(entry_ids: tuple[str, ...], yes: bool) -> None:
+    """Take what opt-outs hit out of all packed tables, in every generation, and of all later packing.
+
+    By default all entries that wait. A command that was killed is finished by the same one.
+    """
+    from headrace_features.rights.applying import apply_plan
+    from headrace_features.rights.plan import make_plan
 
     lake = open_lake(run_id_of("rights apply"))
-    made = make_plan(lake.catalogue, chosen_entries(lake.catalogue, named, every, moment()))
-    if not made.entries:
-        return print_json({"entries": []}) if as_json else say("no entry waits; headrace rights list shows all")
-    count = len(made.documents)
+    planned = make_plan(lake.catalogue, entry_ids)
+    _print(planned, False)
     if not yes:
-        told = f"{count:,} documents of {len(made.entries):,} entries go from packed tables for good. Go on?"
-        click.confirm(told, abort=True, err=as_json)
-    for line in take_out(lake, made):
-        say(line, err=as_json)
-    ids = [entry.entry for entry in made.entries]
-    for line in remaining(made, ids):
-        say(line, err=as_json)
-    if as_json:
-        return print_json({"entries": ids, "documents": sorted(made.documents)})
-    say(f"{len(ids):,} entries are applied, {count:,} documents are out; headrace rights statement ENTRY states it")
+        doc_ids = len(planned.hits.doc_ids)
+        click.confirm(f"{doc_ids:,} documents go from packed tables for good. Go on?", abort=True)
+    for line in apply_plan(lake, planned):
+        say(line)
+    say("Next: headrace rights statement ENTRY, which proves it")
+
+
+def _print(planned: Plan, documents: bool) -> None:
+    """A line for each entry that hits something, and with `documents` one for each of the first."""
+    hits = {entry.entry: planned.of(entry.entry) for entry in planned.entries if entry.entry in planned.hits.documents}
+    if hits:
+        print_table([_line(name, hit) for name, hit in hits.items()])
+    if nothing := len(planned.entries) - len(hits):
+        say(f"{nothing:,} entries hit nothing")
+    for hit in hits.values() if documents else ():
+        for line in _documents(hit):
+            say(line)
+    for line in planned.hits.not_asked:
+        say(f"not asked: {line}")
+
+
+def _line(name: str, hit: dict[str, Any]) -> dict[str, Any]:
+    reads = ", ".join(sorted({f"{read['run']} to row {read['before']:,}" for read in hit["runs"]}))
+    models = ", ".join(f"{model['model']} ({model['trained']})" for model in hit["models"])
+    return {
+        "entry": name, "documents": ", ".join(f"{count:,} {how}" for how, count in hit["by_how"].items()),
+        "windows": sum(part["windows"] for part in hit["windows"]), "blends": len(hit["blends"]),
+        "runs": reads or "none", "models trained on it": models or "none there",
+    }  # fmt: skip
+
+
+def _documents(hit: dict[str, Any]) -> Iterator[str]:
+    for document in hit["documents"][:_SHOWN]:
+        place = ": ".join(part for part in (document.get("repository"), document.get("path")) if part)
+        yield f"  {document['doc_id']}  {document.get('dataset', 'deleted')} {place}  {document['how']}"
+    if len(hit["documents"]) > _SHOWN:
+        yield f"  and {len(hit['documents']) - _SHOWN:,} more; --json names all"

@@ -52,7 +52,7 @@ DECLARED = Table(
         Column("leaf_hash!", "string", "RFC 9162's hash of the row: SHA-256 over 0x00 and its canonical JSON; hex"),
         Column("at!", "timestamptz", "when it was written"),
         Column("by!", "string", "user that wrote it"),
-        Column("act!", "string", "entry, decision, plan or excision"),
+        Column("act!", "string", "entry, decision or excision"),
         Column("entry!", "string", "identity of the entry: 16 hex digits over what it asks for"),
         Column("request", "string", "the request that named it, such as a ticket or a list with its SHA-256"),
         Column("asker", "string", "who asks, as the request names itself"),
@@ -63,7 +63,7 @@ DECLARED = Table(
         Column("evidence", "string", "a reference: an address, the line and group of a file, a ticket"),
         Column("decision", "string", "accepted, refused or withdrawn"),
         Column("reason", "string", "why it was decided so"),
-        Column("detail", "string", "of a plan and an excision: what is hit, what was taken out, as JSON"),
+        Column("detail", "string", "of an excision: what was taken out, as JSON"),
     ),
     key=("leaf",),
 )
@@ -177,12 +177,6 @@ def add_entries(catalogue: Catalog, opt_outs: Iterable[OptOut], now: datetime | 
 def decide(catalogue: Catalog, entry_ids: Sequence[str], decision: Decision, reason: str) -> None:
     """Write a decision about entries."""
     append(catalogue, lambda: [_row("decision", entry, decision=decision, reason=reason) for entry in entry_ids])
-
-
-def note_plans(catalogue: Catalog, details: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Write what entries hit before anything is taken out; the leaf of each entry's row."""
-    rows = [_row("plan", entry, detail=canonical_json(detail)) for entry, detail in details.items()]
-    return dict(zip(details, append(catalogue, lambda: rows), strict=True))
 
 
 def note_excision(catalogue: Catalog, details: Mapping[str, Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ A statement stands for the rows of the register that it counts. Rows that come l
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,11 +20,14 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.inspect.documents.window_reads import reads_of
+from headrace.tables.catalogue import load_table
+from headrace.tables.generations import successors
 from headrace.tables.rights_root import OPT_OUTS
-from headrace_features.rights.copies import reach
-from headrace_features.rights.hits import direct_hits
+from headrace_features.rights.copies import follow_copies
 from headrace_features.rights.matching import Matcher
 from headrace_features.rights.merkle import audit_path
+from headrace_features.rights.named import named_documents
 from headrace_features.rights.register import ROOTS, Entry, entries, leaf_bytes, register_salt
 from headrace_features.rights.served import Served, served_texts, served_windows
 from headrace_features.rights.verify import Log
@@ -32,6 +35,7 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents
 
 FORMAT: Final = "headrace-rights-statement/1"
+NOT_RECORDED: Final = "not recorded"
 
 
 def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> dict[str, Any]:
@@ -71,7 +75,7 @@ def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> 
         "texts": [_served(served) for served in texts],
         "packed_again": sorted(set(doc_ids) - excised_documents(catalogue, None)),
         "left_out_by": EXCISIONS,
-        **_before(rows),
+        **_before(catalogue, rows),
     }
     return stated
 
@@ -96,9 +100,9 @@ def _entries(catalogue: Catalog, name: str) -> list[Entry]:
 
 def _since(catalogue: Catalog, standing: Sequence[Entry], taken: Collection[str]) -> list[dict[str, str]]:
     """What entries hit now beside the documents that were taken out: it came later, or waits."""
-    matcher = Matcher.of(standing, register_salt(catalogue))
-    reached = reach(catalogue, direct_hits(catalogue, matcher, []), [])
-    hows = {doc_id: how for of_entry in reached.how.values() for doc_id, how in of_entry.items()}
+    hits = named_documents(catalogue, Matcher.of(standing, register_salt(catalogue)))
+    follow_copies(catalogue, hits)
+    hows = {doc_id: str(reached) for of_entry in hits.documents.values() for doc_id, reached in of_entry.items()}
     return [{"doc_id": doc_id, "how": how} for doc_id, how in sorted(hows.items()) if doc_id not in taken]
 
 
@@ -147,12 +151,31 @@ def _day(log: Log) -> dict[str, str]:
     return {"day": newest.date().isoformat(), "written": _written(newest), "roots": ROOTS}
 
 
-def _before(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _before(catalogue: Catalog, rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Who read the documents before, what was derived from them, models that learnt from them: as excisions say."""
-    names = {"read_before": "runs", "derived": "derived", "models": "models", "not_asked": "not_asked"}
     details = [_detail(row) for row in rows]
-    facts = {name: [fact for detail in details for fact in detail.get(key, ())] for name, key in names.items()}
+    facts = {name: [fact for detail in details for fact in detail.get(name, ())] for name in ("derived", "models")}
+    facts["read_before"] = [run for detail in details for run in _with_offsets(catalogue, detail)]
     return {name: [fact for at, fact in enumerate(some) if fact not in some[:at]] for name, some in facts.items()}
+
+
+def _with_offsets(catalogue: Catalog, detail: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The runs that an excision names, each with the first rows of its blend that were these windows."""
+    from blender_service.exceptions import BlenderError
+    from blender_service.server.blender import Blender
+
+    windows: list[tuple[str, int | None, int]] = []
+    for part in detail["windows"] if detail.get("runs") else ():
+        table, old = load_table(catalogue, part["table"]), int(part["snapshot_id"])
+        served = old if table is None else successors(table).get(old, old)
+        windows += [(part["table"], served, ordinal) for ordinal in part["ordinals"]]
+    try:
+        reads = reads_of(catalogue, Blender(catalogue), windows) if windows else []
+    except BlenderError:  # a damaged blend: what the excision counted stays
+        reads = []
+    for run in detail.get("runs", ()):
+        mine = [read.offset for read in reads if (read.blend_id, read.table) == (run["blend"], run["table"])]
+        yield {**run, "offsets": [offset for offset in mine if run["first"] <= offset < run["before"]] or NOT_RECORDED}
 
 
 def _detail(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from spark_jobs.packing.generations import served_heads
 if TYPE_CHECKING:
     from blender_service.arrays import Int64Array
     from blender_service.server.blender import Blender
+    from blender_service.server.run_register import RunRead
     from blender_service.tables.cell_runs import RowRuns
 
 _MOST_READS = 4  # of one window by one blend: a source that goes round for ever reads it for ever
@@ -91,15 +92,15 @@ def times_read(catalogue: Catalog, windows: Mapping[str, Sequence[int]]) -> list
     times = []
     for blend_id in blender.list_ids():
         try:
-            head, order, runs = blender.head(blend_id), blender.order(blend_id), runs_of_cells(blender, blend_id)
+            head, order, runs = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
         except BlenderError:  # one that is damaged hides no other
             continue
         mine = (read for read in training if read.blend_id == blend_id)
-        trained = max((read.end if read.consumed is None else read.consumed for read in mine), default=0)
+        trained = max(map(_end, mine), default=0)
         before = trained if head.end is None else head.end
         counts = {table: np.zeros(len(ordinals), np.int64) for table, ordinals in windows.items()}
         for source, pin in head.pins().items():
-            rows = rows_of(runs, source, windows.get(pin.table, ()))
+            rows = _rows_of(runs, source, windows.get(pin.table, ()))
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             if (rows >= 0).any() and hold_same_rows(pin.table, None, pinned):
                 counts[pin.table] += reads_before(order, source, before, rows)
@@ -109,6 +110,67 @@ def times_read(catalogue: Catalog, windows: Mapping[str, Sequence[int]]) -> list
             whole = sum(int(count.min()) for count in parts)
             times.append(TimesRead(blend_id, tuple(blender.names_of(blend_id)), before, whole, in_part))
     return sorted(times, key=lambda read: (-read.in_part, read.blend_id))
+
+
+@dataclass(frozen=True)
+class BlendReads:
+    """Windows of a packed table that a blend can serve, and how often runs read them.
+
+    Attributes:
+        blend_id: full id.
+        names: of the blend.
+        table: the packed table.
+        snapshot_id: the served snapshot that was looked through.
+        ordinals: (R,) the windows.
+        runs: name, first row, row after the last one that was read, (R,) how often each window was read in between.
+    """
+
+    blend_id: str
+    names: tuple[str, ...]
+    table: str
+    snapshot_id: int
+    ordinals: Int64Array
+    runs: tuple[tuple[str, int, int, Int64Array], ...]
+
+
+def reads_of_runs(catalogue: Catalog, windows: Mapping[tuple[str, int], Int64Array]) -> Iterator[BlendReads]:
+    """What blends and runs read of windows, by (packed table, served snapshot); many windows take one pass."""
+    if not windows:
+        return
+    from blender_service.exceptions import BlenderError
+    from blender_service.order.offsets import reads_before
+    from blender_service.server.blender import Blender
+
+    blender = Blender(catalogue)
+    training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
+    for blend_id in blender.list_ids():
+        try:
+            head, order, cells = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
+        except BlenderError:  # one that is damaged hides no other
+            continue
+        mine = [read for read in training if read.blend_id == blend_id]
+        for (table, snapshot_id), ordinals in windows.items():
+            counts = np.zeros((len(mine), len(ordinals)), np.int64)
+            served = False
+            for source, pin in head.pins().items():
+                pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
+                if pin.table == table and hold_same_rows(table, snapshot_id, pinned):
+                    rows, served = _rows_of(cells, source, ordinals.tolist()), True
+                    for number, read in enumerate(mine):
+                        counts[number] += reads_before(order, source, _end(read), rows)
+                        counts[number] -= reads_before(order, source, read.first, rows)
+            if served:
+                by = tuple(
+                    (read.run, read.first, _end(read), times)
+                    for read, times in zip(mine, counts, strict=True)
+                    if times.any()
+                )
+                yield BlendReads(blend_id, tuple(blender.names_of(blend_id)), table, snapshot_id, ordinals, by)
+
+
+def _end(read: RunRead) -> int:
+    """The row after the last one that a run read, as far as it is known."""
+    return read.end if read.consumed is None else read.consumed
 
 
 def reads_of(
@@ -126,12 +188,12 @@ def reads_of(
     training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     reads = []
     for blend_id in blender.list_ids():
-        order, runs = blender.order(blend_id), runs_of_cells(blender, blend_id)
+        order, runs = blender.order(blend_id), _runs_of_cells(blender, blend_id)
         names = tuple(blender.names_of(blend_id))
         for source, pin in blender.head(blend_id).pins().items():
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             for table, snapshot_id, ordinal in windows:
-                (row,) = rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
+                (row,) = _rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
                 if row < 0 or not hold_same_rows(table, snapshot_id, pinned):
                     continue
                 for offset, epoch in itertools.islice(offsets_of(order, source, row), _MOST_READS):
@@ -142,7 +204,7 @@ def reads_of(
     return sorted(reads, key=lambda read: (read.blend_id, read.offset))
 
 
-def runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
+def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
     """The runs of the sources of cells of a blend, by name; none of rows where its tables are not as they were."""
     from blender_service.exceptions import BlenderError
     from blender_service.tables.cell_runs import RowRuns
@@ -155,7 +217,7 @@ def runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
     return runs
 
 
-def rows_of(runs: Mapping[str, RowRuns], source: str, ordinals: Sequence[int]) -> Int64Array:
+def _rows_of(runs: Mapping[str, RowRuns], source: str, ordinals: Sequence[int]) -> Int64Array:
     """(R,) the rows of a source that windows are; -1 where a source of cells has other cells."""
     rows = [runs[source].row_of(ordinal) if source in runs else ordinal for ordinal in ordinals]
     return np.array([-1 if row is None else row for row in rows], np.int64)

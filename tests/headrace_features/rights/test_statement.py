@@ -21,6 +21,7 @@ from pyiceberg.expressions import EqualTo
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.blend.store import open_store
+from blender_service.order.offsets import offsets_of
 from blender_service.server.blender import Blender
 from blender_service.tables.text_packing import TextRule
 from dagster_project.exceptions import CheckFailedError, CommandError
@@ -36,15 +37,6 @@ from tests.blender_service.packed_tables import PackedFixture, create_packed, op
 SCRIPT = Path(__file__).parents[3] / "examples" / "verify_statement.py"
 NOTES, CODE, TEXTS = "main.packed_notes_16", "main.packed_code_16", "notes.texts"
 ASKED = OptOut("Ann <b>", "domain", ("example.org",), request="letter 7")
-RUN = {
-    "run": "llm-7b",
-    "blend": "7aedd335545c1b",
-    "table": CODE,
-    "until": 40,
-    "windows": 1,
-    "reads": 2,
-    "offsets": [3, 9],
-}
 
 
 @dataclass
@@ -75,9 +67,23 @@ def make(folder: Path) -> Stated:
     others = [OptOut(f"asker {number}", "domain", (f"site{number}.example",)) for number in range(3)]
     register.add_entries(catalogue, others[:2])
     [entry] = register.add_entries(catalogue, [ASKED])
-    code.excise(next(number for number, row in enumerate(code.rows) if row.segments[0][0] == gone))
+    held = next(number for number, row in enumerate(code.rows) if row.segments[0][0] == gone)
+    snapshot = code.table.current_snapshot()
+    assert snapshot is not None
+    windows = [{"table": CODE, "snapshot_id": str(snapshot.snapshot_id), "windows": 1, "ordinals": [held]}]
+    run = {
+        "run": "llm-7b",
+        "blend": blend,
+        "names": ["mix"],
+        "table": CODE,
+        "first": 0,
+        "before": 40,
+        "windows": 1,
+        "reads": 1,
+    }
+    code.excise(held)
     record_excisions(catalogue, None, [gone], "run")
-    excised = {"documents": [document(gone)], "runs": [RUN]}
+    excised = {"documents": [document(gone)], "windows": windows, "runs": [run]}
     register.note_excision(catalogue, {entry.entry: excised})
     code.append(1, 9)
     register.add_entries(catalogue, others[2:])
@@ -156,7 +162,11 @@ def test_a_statement_holds_and_rows_that_come_later_do_not_break_it(
     assert pairs == {(NOTES, ("head",)), (NOTES, ("blend", "tag")), (CODE, ("head",)), (CODE, ("blend", "tag"))}
     assert [part["generation"] for part in made["kept"] if part["table"] == NOTES] and not made["packed_again"]
     assert made["texts"][0]["table"] == TEXTS and made["texts"][0]["rows"] == 2
-    assert made["read_before"] == [RUN] and made["documents"][0]["how"] == "the page itself"
+    [run] = made["read_before"]
+    [ordinal] = json.loads(made["leaves"][-1]["row"]["detail"])["windows"][0]["ordinals"]
+    order = Blender(stated.catalogue).order(run["blend"])
+    reads = [offset for offset, _ in offsets_of(order, CODE, ordinal)]
+    assert run["offsets"] == reads != [] and made["documents"][0]["how"] == "the page itself"
     status, told = verified(made, stated.folder, tmp_path)
     assert status == 0 and "holds" in told, told
     register.add_entries(stated.catalogue, [replace(ASKED, values=("later.example",))])
@@ -309,6 +319,8 @@ def test_what_waits_or_was_refused_is_not_absent(stated: Stated) -> None:
 def test_the_page_is_a_file_without_scripts_that_escapes_what_strangers_wrote(stated: Stated) -> None:
     """And says the root, the pairs and the runs."""
     statement = statement_of(stated.catalogue, stated.entry)
+    statement["documents"].append({"doc_id": "deleted", "how": "author", "leaf": 3})
+    statement["models"].append({"model": "small@1", "trained": "yes", "on": ["code"]})
     page = page_of(statement)
     assert "Ann &lt;b&gt;" in page and "<script" not in page and "http" not in page
     assert statement["register"]["root"] in page and "llm-7b" in page and "the page itself" in page

@@ -25,7 +25,7 @@ from spark_jobs.features import PACKAGE, brought, missing
 GROUPS: Final = (
     *("sources", "readers", "scorers", "selections", "commands", "pages", "services", "exports"),
     *("kinds", "steps", "names", "parts", "reader_parts", "columns", "corpus_commands", "derivations", "declarations"),
-    *("permissions", "run_ends"),
+    *("permissions", "run_ends", "notices"),
 )
 T = TypeVar("T")
 

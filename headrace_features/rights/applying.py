@@ -12,7 +12,7 @@ Each part leaves out what was done before; the last is one commit, after which a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,8 +56,10 @@ def apply_plan(lake: Lake, plan: Plan) -> Iterator[str]:
     Raises:
         CommandError: a table could not be changed; then no entry is applied, and running again does the rest.
     """
-    catalogue, entries = lake.catalogue, [entry for entry in plan.entries if _is_due(plan, entry)]
-    details = _begun(catalogue, plan, entries, lake.run_id)
+    catalogue, now = lake.catalogue, datetime.now(UTC)
+    before = unfinished_plans(catalogue, plan.entries)
+    entries = [entry for entry in plan.entries if entry.entry in before or _is_due(plan, entry, now)]
+    details = _begun(catalogue, plan, entries, before, lake.run_id)
     _note_audit(catalogue, entries, details, lake.run_id)
     doc_ids = {document["doc_id"] for detail in details.values() for document in detail["documents"]}
     record_excisions(catalogue, None, doc_ids, lake.run_id)
@@ -73,17 +75,18 @@ def apply_plan(lake: Lake, plan: Plan) -> Iterator[str]:
     yield from _remaining(plan, entries)
 
 
-def _is_due(plan: Plan, entry: Entry) -> bool:
+def _is_due(plan: Plan, entry: Entry, now: datetime) -> bool:
     """Whether there is anything to do: what was applied, and hits nothing new, leaves no second excision."""
-    hit = plan.of(entry.entry)
-    return entry.holds and (
-        entry.applied is None or bool(hit["windows"]) or not all(d["out"] for d in hit["documents"])
-    )
+    asked, hit = entry.opt_out, plan.of(entry.entry)
+    is_new = bool(hit["windows"]) or not all(document["out"] for document in hit["documents"])
+    return entry.holds and (asked.since is None or asked.since <= now) and (entry.applied is None or is_new)
 
 
-def _begun(catalogue: Catalog, plan: Plan, entries: Sequence[Entry], run_id: str) -> dict[str, dict[str, Any]]:
+def _begun(
+    catalogue: Catalog, plan: Plan, entries: Sequence[Entry], before: Mapping[str, dict[str, Any]], run_id: str
+) -> dict[str, dict[str, Any]]:
     """By entry, what it hits: now, and when a command began that did not come to its end."""
-    before, now = _unfinished(catalogue, entries), datetime.now(UTC)
+    now = datetime.now(UTC)
     details = {entry.entry: _merged(before.get(entry.entry), plan.of(entry.entry), now) for entry in entries}
     new = [
         {"entry": name, "at": now, "run_id": run_id, "detail": canonical_json(detail | {"at": None})}
@@ -96,7 +99,7 @@ def _begun(catalogue: Catalog, plan: Plan, entries: Sequence[Entry], run_id: str
     return details
 
 
-def _unfinished(catalogue: Catalog, entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+def unfinished_plans(catalogue: Catalog, entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
     """The newest plan of each entry that no excision followed, with the time when the first of such began."""
     applied = {entry.entry: entry.applied for entry in entries}
     plans: dict[str, dict[str, Any]] = {}
@@ -146,7 +149,7 @@ def _excise(lake: Lake, plan: Plan, doc_ids: set[str]) -> Iterator[str]:
     from dagster_project.inspect.documents.document_windows import packed_tables
 
     packed = set(packed_tables(lake.catalogue))
-    tables = sorted({served.table for served in plan.served if served.by} & packed)
+    tables = sorted({served.table for served in plan.served} & packed)
     done = excise_documents(lake, tables, doc_ids) if tables else []
     for excision in done:
         yield from excision_lines(excision)

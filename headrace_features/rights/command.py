@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from headrace_features.rights.read_command import read
 from headrace_features.rights.standards_command import croissant, spdx
 from headrace_features.rights.statement_command import lineage, statement, verify
 from headrace_features.rights.summary_command import summary
+
+if TYPE_CHECKING:
+    from headrace_features.rights.register import OptOut
 
 # As `register.KINDS`, which --help does not wait for.
 _KINDS = ("repository", "author", "domain", "url_prefix", "path", "sha256", "dataset", "record")
@@ -52,17 +55,17 @@ def add(
     say("Next: headrace rights plan, which says what they hit")
 
 
-@rights.command("list", epilog="\b\nExample: headrace rights list --state waiting")
+@rights.command("show", epilog="\b\nExample: headrace rights show --state waiting")
 @click.option("--state", type=click.Choice(["waiting", "applied", "refused", "withdrawn"]), help="only these")
 @JSON
-def list_entries(state: str | None, as_json: bool) -> None:
+def show_entries(state: str | None, as_json: bool) -> None:
     """List the entries of the opt-out register with their states."""
     from headrace_features.rights.register import entries
 
     chosen = [entry for entry in entries(lake_catalogue()) if state in (None, entry.state)]
     rows = [
         {
-            "entry": entry.entry, "kind": entry.opt_out.kind, "values": ", ".join(entry.opt_out.values),
+            "entry": entry.entry, "kind": entry.opt_out.kind, "values": _shown(entry.opt_out),
             "asker": entry.opt_out.asker, "scope": entry.opt_out.scope, "at": f"{entry.at:%Y-%m-%d}",
             "state": entry.state,
         }
@@ -73,6 +76,12 @@ def list_entries(state: str | None, as_json: bool) -> None:
     if not rows:
         return say("no such entry; headrace rights add enters one")
     print_table(rows)
+
+
+def _shown(opt_out: OptOut) -> str:
+    """What an opt-out is about, of a hash its beginning."""
+    cut = 12 if opt_out.kind in ("author", "sha256") else None
+    return ", ".join(value[:cut] for value in opt_out.values)
 
 
 @rights.command("decide", epilog="\b\nExample: headrace rights decide 5f1c02ab9d3e7710 refused --reason 'not theirs'")
@@ -90,7 +99,7 @@ def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
     for entry in entry_ids:
         if entry not in there:
             raise CommandError(
-                f"rights decide: no entry {entry}{nearest(entry, there)}; headrace rights list names them"
+                f"rights decide: no entry {entry}{nearest(entry, there)}; headrace rights show names them"
             )
     write_decision(catalogue, entry_ids, decision, reason)
     say(f"{len(entry_ids):,} entries are {decision}")

@@ -23,7 +23,7 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, name
 from headrace_features.rights.named import Hits, Reached, rows_among
 from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.lake.files.lookups import EVERYTHING, read_batches
-from spark_jobs.sources.landing.derivations import derivations, descendants
+from spark_jobs.sources.landing.derivations import derivations, descendants, staying
 
 _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
 _LIKE = ("near copy", "passage")  # what shares a part
@@ -40,7 +40,9 @@ class Link(NamedTuple):
 
 def follow_copies(catalogue: Catalog, hits: Hits) -> None:
     """Add all copies of documents and what was derived from them."""
-    there = corpora(catalogue)
+    there = corpora(catalogue) if hits.documents else []
+    hits.not_asked += [line for corpus in there for line in _not_compared(corpus)]
+    hits.not_asked += staying("wrote from these") if hits.documents else ()
     frontier = {entry: dict(documents) for entry, documents in hits.documents.items()}
     while frontier:
         by_doc: dict[str, list[tuple[str, bool]]] = defaultdict(list)
@@ -58,10 +60,18 @@ def follow_copies(catalogue: Catalog, hits: Hits) -> None:
                     frontier.setdefault(entry, {})[link.target] = reached
 
 
+def _not_compared(corpus: CorpusFacts) -> Iterator[str]:
+    """What a corpus does not look for, so that nobody takes it for none."""
+    if corpus.applied is None:
+        yield f"{corpus.name}: near copies, of which it compares none"
+    if "passages" not in corpus.tables:
+        yield f"{corpus.name}: copied passages, as it has no selection `passages`"
+
+
 def _links(catalogue: Catalog, there: Collection[CorpusFacts], doc_ids: Collection[str]) -> Iterator[Link]:
     """Every link from some documents."""
     wanted = pa.array(sorted(doc_ids), pa.string())
-    yield from _same_content(catalogue, wanted)
+    yield from _equal(catalogue, wanted)
     for corpus in there:
         yield from _exact(catalogue, corpus, wanted)
         yield from _near(catalogue, corpus, wanted)
@@ -91,21 +101,19 @@ def _both_ways(rows: Iterator[Link], wanted: pa.Array) -> Iterator[Link]:
             yield Link(link.target, link.source, link.how, link.detail)
 
 
-def _same_content(catalogue: Catalog, wanted: pa.Array) -> Iterator[Link]:
-    """Documents of equal bytes in any dataset, be they in a corpus or not: the same page at another address."""
-    columns, by_content = ("doc_id", "content_sha256"), dict[str, str]()
-    datasets = namespaces_with(catalogue, "documents")
-    for dataset in datasets:
-        for row in _rows(catalogue, f"{dataset}.documents", columns, ("doc_id",), wanted):
-            by_content.setdefault(row["content_sha256"], row["doc_id"])
-    sources, hashes = defaultdict[str, list[str]](list), pa.array(sorted(by_content), pa.string())
-    for dataset in datasets:
-        for row in _rows(catalogue, f"{dataset}.documents", columns, ("content_sha256",), hashes):
-            sources[row["content_sha256"]].append(row["doc_id"])
+def _equal(catalogue: Catalog, wanted: pa.Array) -> Iterator[Link]:
+    """Documents of equal bytes or letters in any dataset, be they in a corpus or not: the same page elsewhere."""
     here = set(wanted.to_pylist())
-    for doc_ids in sources.values():
-        for source in here.intersection(doc_ids) if len(doc_ids) > 1 else ():
-            yield from (Link(source, target, "exact copy", "(bytes)") for target in doc_ids)
+    for table, column, how in (("documents", "content_sha256", "(bytes)"), ("texts", "letters_sha256", "(letters)")):
+        names = [f"{dataset}.{table}" for dataset in namespaces_with(catalogue, "documents")]
+        columns, by_digest = ("doc_id", column), defaultdict[str, list[str]](list)
+        for row in (row for name in names for row in _rows(catalogue, name, columns, columns[:1], wanted)):
+            by_digest[row[column] or ""].append(row["doc_id"])
+        by_digest.pop("", None)  # too few letters to compare
+        digests = pa.array(sorted(by_digest), pa.string())
+        for row in (row for name in names for row in _rows(catalogue, name, columns, columns[1:], digests)):
+            if row["doc_id"] not in here or len(by_digest[row[column]]) > 1:
+                yield from (Link(source, row["doc_id"], "exact copy", how) for source in by_digest[row[column]])
 
 
 def _exact(catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array) -> Iterator[Link]:

@@ -37,9 +37,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "boolean": "sc:Boolean", "int": "cr:Int32", "long": "cr:Int64", "float": "cr:Float32", "double": "cr:Float64",
     "date": "sc:Date", "timestamp": "sc:DateTime", "timestamptz": "sc:DateTime",
 }  # fmt: skip
-_COLLECTION: Final[Mapping[str, str]] = {
-    "pages": "Web Scraping", "warc": "Web Scraping", "api": "Web API", "hub": "Secondary Data Analysis",
-}  # fmt: skip
+_COLLECTION: Final[Mapping[str, str]] = {"api": "Web API", "hub": "Secondary Data Analysis"}
 
 
 def croissant(described: Described, stated: Mapping[str, Any], hashes_files: bool = False) -> dict[str, Any]:
@@ -50,7 +48,6 @@ def croissant(described: Described, stated: Mapping[str, Any], hashes_files: boo
         stated: further properties, and values in place of its own.
         hashes_files: whether each data file is read for its SHA-256.
     """
-    kinds = [str(source.get("kind", "files")) for source in described.sources.values()]
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -58,11 +55,11 @@ def croissant(described: Described, stated: Mapping[str, Any], hashes_files: boo
         "conformsTo": list(CONFORMS_TO),
         "description": described.about,
         "license": _licences(described),
-        "inLanguage": [one for one, _, _ in described.languages if one and len(one) in (2, 3) and one.islower()],
+        "inLanguage": [name for name, _, _ in described.languages if name and len(name) in (2, 3) and name.islower()],
         "dateModified": f"{described.landed[-1]:%Y-%m-%dT%H:%M:%S}" if described.landed else None,
         "keywords": ["headrace"],
-        "rai:dataCollection": "; ".join(f"{name}: {source}" for name, source in described.sources.items() if source),
-        "rai:dataCollectionType": sorted({_COLLECTION[kind] for kind in kinds if kind in _COLLECTION}),
+        "rai:dataCollection": described.collection,
+        "rai:dataCollectionType": sorted(filter(None, set(map(_collection, described.sources.values())))),
         "rai:dataCollectionTimeframe": [f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in described.landed],
         "rai:dataPreprocessingProtocol": list(described.steps),
         "distribution": [
@@ -72,6 +69,12 @@ def croissant(described: Described, stated: Mapping[str, Any], hashes_files: boo
         **stated,
     }
     return {key: value for key, value in document.items() if value not in (None, [], "")}
+
+
+def _collection(source: Mapping[str, Any]) -> str | None:
+    """The word of the RAI vocabulary for kinds of sources that can be nothing else."""
+    is_crawl = "urls" in source or source.get("format") == "warc"
+    return "Web Scraping" if is_crawl else _COLLECTION.get(source.get("kind", ""))
 
 
 def _licences(described: Described) -> list[str]:

@@ -71,6 +71,12 @@ class Described:
         of = "" if self.kind == "dataset" else f" of {', '.join(self.sources)}"
         return f"{self.kind} {self.name}{of}: {self.documents:,} documents, {self.measure:,} {self.unit}"
 
+    @property
+    def collection(self) -> str:
+        """How it was collected: the sources as they are declared."""
+        declared = {name: source for name, source in self.sources.items() if source}
+        return "; ".join(f"{name}: {json.dumps(source, ensure_ascii=False)}" for name, source in declared.items())
+
 
 def describe(catalogue: Catalog, name: str) -> Described:
     """Describe a dataset, a corpus (its packed tables), or one packed table.
@@ -86,10 +92,8 @@ def describe(catalogue: Catalog, name: str) -> Described:
         kind, unit, identifiers, sources = "dataset", "bytes", [f"{name}.documents"], [name]
     elif space in corpora:
         facts = find_corpus(catalogue, space)
-        every: list[str | None] = (
-            [packed] if packed else [one for one in sorted(facts.tables) if one.startswith("packed_")]
-        )
-        read = [corpus_parts(catalogue, facts, one) for one in every or [None]]
+        every = [table for table in sorted(facts.tables) if table.startswith("packed_")]
+        read = [corpus_parts(catalogue, facts, table) for table in ([packed] if packed else every or [""])]
         counts = count(catalogue, name, [in_windows([parts]) for _, parts in read])
         licences, languages = (list(counts.by(column)) for column in _COLUMNS)
         kind, identifiers = "packed table" if packed else "corpus", [identifier for identifier, _ in read]
@@ -97,12 +101,13 @@ def describe(catalogue: Catalog, name: str) -> Described:
     else:
         near = nearest(space, datasets + corpora)
         raise CommandError(f"{name}: no dataset, corpus or packed table of this name{near}; headrace status lists them")
-    tables = {one: table for one in identifiers for table in [load_table(catalogue, one)] if table is not None}
-    landings = [load_table(catalogue, f"{one}.documents") for one in sources]
+    loaded = {identifier: load_table(catalogue, identifier) for identifier in identifiers}
+    tables = {identifier: table for identifier, table in loaded.items() if table is not None}
+    landings = [load_table(catalogue, f"{dataset}.documents") for dataset in sources]
     times = sorted(entry.timestamp_ms for landing in landings if landing is not None for entry in landing.history())
-    state = "\n".join(f"{one} {table.metadata.current_snapshot_id}" for one, table in tables.items())
+    state = "\n".join(f"{identifier} {table.metadata.current_snapshot_id}" for identifier, table in tables.items())
     return Described(
-        name, kind, tables, {one: _source(ledger, one) for one in sources}, licences, languages, unit,
+        name, kind, tables, {dataset: _source(ledger, dataset) for dataset in sources}, licences, languages, unit,
         tuple(_steps(ledger, {space, *sources})),
         tuple(datetime.fromtimestamp(moment / 1000, UTC) for moment in [*times[:1], *times[1:][-1:]]),
         hashlib.sha256(f"{name}\n{state}".encode()).hexdigest()[:16],

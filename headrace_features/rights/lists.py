@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from headrace_features.rights.register import KINDS
 from headrace_features.rights.signals import Reservation, shown
 from headrace_features.rights.signals.ai_txt import read_ai_txt
 from headrace_features.rights.signals.robots import Pattern, read_robots
-from headrace_features.rights.signals.rsl import read_rsl
+from headrace_features.rights.signals.rsl import Rsl, read_rsl
 from headrace_features.rights.signals.tdmrep import read_tdmrep
 from spark_jobs.exceptions import InputError
 
@@ -212,29 +212,37 @@ def read_site(kind: str, data: bytes, site: str, agent: str) -> Iterator[Row]:
     Raises:
         InputError: it is no such file.
     """
-    for host, pattern, answer in _rules(kind, data, agent):
-        prefix = pattern.parts[0].decode("ascii")
-        evidence = {"asker": site, "scope": answer.scope, "evidence": answer.evidence}
-        url = f"{f'https://{host}' if host else site.rstrip('/')}{prefix or '/'}"
-        if answer.allowed is False and not pattern.has_end and not any(pattern.parts[1:]):
+    rules, ask = _rules(kind, data, agent)
+    closed: list[str] = []
+    for host, pattern, answer in sorted(rules, key=lambda rule: rule[2].allowed is not False):
+        url = f"{f'https://{host}' if host else site.rstrip('/')}{pattern.parts[0].decode('ascii') or '/'}"
+        is_exact = not pattern.has_end and not any(pattern.parts[1:])
+        decided = answer if answer.signal == "content-signal" else ask(url)
+        if answer.allowed is False and is_exact and decided.allowed is False:
+            closed.append(url)
+            evidence = {"asker": site, "scope": answer.scope, "evidence": answer.evidence}
             yield Row(answer.line, [("url_prefix", url)], evidence)
-        elif answer.allowed is False:
+        elif answer.allowed is False and not is_exact:
             yield Row(answer.line, fault=f"{answer.evidence}: no prefix of addresses; sources keep to it at ingest")
-        elif answer.allowed and answer.line + len(answer.group):
+        elif answer.allowed and any(url.startswith(prefix) for prefix in closed):
             yield Row(answer.line, fault=f"{answer.evidence}: an exception, which the register cannot hold")
 
 
-def _rules(kind: str, data: bytes, agent: str) -> list[tuple[str, Pattern, Reservation]]:
-    if kind == "rsl":
-        document = read_rsl(data)
-        rules = [(content.host, content.pattern, content.answer) for content in document.contents]
-        fault = document.fault
-    elif kind == "tdmrep":
-        file = read_tdmrep(data)
-        rules, fault = [("", *rule) for rule in file.rules], file.fault
-    else:
-        read = read_robots(data) if kind == "robots" else read_ai_txt(data)
-        rules, fault = [("", *rule) for rule in read.rules(agent)], ""
-    if fault:
-        raise InputError(f"rights read: {fault}")
-    return rules
+Rules = list[tuple[str, Pattern, Reservation]]
+"""Host where a rule has one, pattern, and what is said of its pages."""
+
+
+def _rules(kind: str, data: bytes, agent: str) -> tuple[Rules, Callable[[str], Reservation]]:
+    """Rules of a file, and what it says of an address."""
+    rules: Rules
+    if kind in ("rsl", "tdmrep"):
+        file = read_rsl(data) if kind == "rsl" else read_tdmrep(data)
+        if file.fault:
+            raise InputError(f"rights read: {file.fault}")
+        if isinstance(file, Rsl):
+            rules = [(content.host, content.pattern, content.answer) for content in file.contents]
+        else:
+            rules = [("", *rule) for rule in file.rules]
+        return rules, file.page
+    read = read_robots(data) if kind == "robots" else read_ai_txt(data)
+    return [("", *rule) for rule in read.rules(agent)], lambda url: read.page(agent, url)

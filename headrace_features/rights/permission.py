@@ -68,9 +68,8 @@ class RegisterOptOuts:
             addresses = (facts.get("location"), path, *(metadata.get(name) for name in ADDRESSES))
             yield from (matcher.url(address) for address in addresses if address and _WEB.match(address))
         if "author" in kinds:
-            owner, slash, _ = repository.partition("/")
-            names = [value for key, value in metadata.items() if key.lower() in AUTHORS]
-            yield from map(matcher.author, [*names, *([owner] if slash else [])])
+            owner = repository.rpartition("/")[0].rpartition("/")[2]
+            yield from map(matcher.author, filter(None, [owner, *(metadata.get(name) for name in AUTHORS)]))
 
 
 def opt_outs(catalogue: Catalog, dataset: str) -> RegisterOptOuts | None:

@@ -83,34 +83,43 @@ def make_plan(
 
     Args:
         catalogue: of the lake.
-        chosen: the entries; none for all that wait.
+        chosen: entries, or requests; none for all that wait.
         every: those that were applied too: documents may have landed since.
         now: the clock's time by default.
 
     Raises:
-        CommandError: there is no such entry.
+        CommandError: there is no such entry or request.
     """
-    there, moment = {entry.entry: entry for entry in entries(catalogue)}, now or datetime.now(UTC)
-    for name in chosen:
-        if name not in there:
-            raise CommandError(f"rights: no entry {name}{nearest(name, there)}; headrace rights list names them")
-    states = ("waiting", "applied") if every else ("waiting",)
-    asked = [there[name] for name in dict.fromkeys(chosen)] or [one for one in there.values() if one.state in states]
+    asked, moment = _asked(catalogue, chosen, every), now or datetime.now(UTC)
     matcher = Matcher.of(asked, register_salt(catalogue) if asked else "", moment)
     hits = named_documents(catalogue, matcher)
     follow_copies(catalogue, hits)
     doc_ids = hits.doc_ids
-    served = [one for one in served_windows(catalogue, doc_ids) if one.holding] if doc_ids else []
-    texts = [one for one in served_texts(catalogue, doc_ids) if one.holding] if doc_ids else []
+    served = [one for one in served_windows(catalogue, doc_ids) if one.holding and one.by] if doc_ids else []
+    texts = [one for one in served_texts(catalogue, doc_ids) if one.holding and one.by] if doc_ids else []
     by_doc: dict[str, list[tuple[Served, int]]] = defaultdict(list)
     for one in [*served, *texts]:
         for ordinal, doc_id in one.holding:
             by_doc[doc_id].append((one, ordinal))
-    windows = {(one.table, one.snapshot_id): np.unique([row for row, _ in one.holding]) for one in served if one.by}
+    windows = {(one.table, one.snapshot_id): np.unique([row for row, _ in one.holding]) for one in served}
     return Plan(
         asked, hits, facts_of(catalogue, doc_ids), excised_documents(catalogue, None), [*served, *texts],
         list(reads_of_runs(catalogue, windows)), list(_models(catalogue)) if doc_ids else [], by_doc,
     )  # fmt: skip
+
+
+def _asked(catalogue: Catalog, chosen: Collection[str], every: bool) -> list[Entry]:
+    """The entries of some names, which may be those of requests."""
+    there = entries(catalogue)
+    names = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
+    for name in chosen:
+        if name not in names:
+            raise CommandError(
+                f"rights: no entry or request {name}{nearest(name, names)}; headrace rights show names them"
+            )
+    if chosen:
+        return [entry for entry in there if not {entry.entry, entry.opt_out.request}.isdisjoint(chosen)]
+    return [entry for entry in there if entry.state == "waiting" or (every and entry.state == "applied")]
 
 
 def _windows(table: str, snapshot_id: int, ordinals: Sequence[int]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _SHOWN = 20
 
 
 @click.command(epilog="\b\nExample: headrace rights plan 5f1c02ab9d3e7710")
-@click.argument("entry_ids", nargs=-1, metavar="[ENTRY]...")
+@click.argument("entry_ids", nargs=-1, metavar="[ENTRY|REQUEST]...")
 @click.option("--all", "every", is_flag=True, help="also those that were applied: more may have landed since")
 @JSON
 def plan(entry_ids: tuple[str, ...], every: bool, as_json: bool) -> None:
@@ -36,9 +36,10 @@ def plan(entry_ids: tuple[str, ...], every: bool, as_json: bool) -> None:
 
 
 @click.command(epilog="\b\nExample: headrace rights apply --yes")
-@click.argument("entry_ids", nargs=-1, metavar="[ENTRY]...")
+@click.argument("entry_ids", nargs=-1, metavar="[ENTRY|REQUEST]...")
+@click.option("--all", "every", is_flag=True, help="also those that were applied: more may have landed since")
 @click.option("--yes", is_flag=True, help="do not ask")
-def apply(entry_ids: tuple[str, ...], yes: bool) -> None:
+def apply(entry_ids: tuple[str, ...], every: bool, yes: bool) -> None:
     """Take what opt-outs hit out of all packed tables, in every generation, and of all later packing.
 
     By default all entries that wait. A command that was killed is finished by the same one.
@@ -47,7 +48,7 @@ def apply(entry_ids: tuple[str, ...], yes: bool) -> None:
     from headrace_features.rights.plan import make_plan
 
     lake = open_lake(run_id_of("rights apply"))
-    planned = make_plan(lake.catalogue, entry_ids)
+    planned = make_plan(lake.catalogue, entry_ids, every)
     _print(planned, False)
     if not yes:
         doc_ids = len(planned.hits.doc_ids)

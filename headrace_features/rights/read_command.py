@@ -38,7 +38,7 @@ def read(
     file: Path, form: str, site: str | None, agent: str, asker: str | None, scope: Any, request: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Enter the opt-outs of FILE; a bad row is named with its line and stops no other. Status 1 if none is good."""
+    """Enter the opt-outs of FILE; a bad row is named with its line and stops no other. Status 2 if none is good."""
     from headrace_features.rights import lists
     from headrace_features.rights.register import add_entries
     from headrace_features.rights.subjects import canonical_url
@@ -51,7 +51,8 @@ def read(
     elif site is None:
         raise CommandError(f"rights read: {file} is a site's file ({form}); say whose by --site https://example.org")
     else:
-        rows = lists.read_site(form, data, canonical_url(site), agent)
+        origin = "/".join(canonical_url(site).split("/")[:3])
+        rows = lists.read_site(form, data, origin, agent)
     catalogue = lake_catalogue(make=True)
     name = f"{request or file.name} sha256:{hashlib.sha256(data).hexdigest()}"
     opt_outs, faults = _opt_outs(catalogue, rows, asker or request or file.name, scope or "all", name)
@@ -96,7 +97,7 @@ def _opt_outs(
                 evidence = ": ".join(filter(None, [f"line {row.line}" if row.line else "", row.stated.get("evidence")]))
                 by = row.stated.get("asker", asker)
                 facts |= {"evidence": evidence, "request": request, "salt": salt}
-                opt_outs |= {one.entry: one for one in opt_outs_of(catalogue, kind, values, by, **facts)}  # type: ignore[arg-type] # `Row` checks kinds
+                opt_outs |= {opt_out.entry: opt_out for opt_out in opt_outs_of(catalogue, kind, values, by, **facts)}  # type: ignore[arg-type] # `Row` checks kinds
             except InputError as error:
                 faults.append((row.line, str(error)))
     return list(opt_outs.values()), faults

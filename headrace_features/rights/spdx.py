@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from headrace_features.rights.described import Described
+from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in
 
 CONTEXT: Final = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 _NO_ASSERTION: Final = "https://spdx.org/rdf/3.0.1/terms/ExpandedLicensing/NoAssertionLicense"
@@ -27,7 +28,6 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
     space = f"urn:headrace:{described.name}:{described.version}:"
     tool, package, document = f"{space}tool", f"{space}package", f"{space}document"
     agent = f"{space}supplier" if supplier else tool
-    sources = "; ".join(f"{name}: {source}" for name, source in described.sources.items() if source)
     elements: list[dict[str, Any]] = [
         {"type": "SoftwareAgent", "spdxId": tool, "name": "headrace"},
         *([{"type": "Organization", "spdxId": agent, "name": supplier}] if supplier else []),
@@ -37,16 +37,26 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
             "originatedBy": [agent] if supplier else [], "builtTime": _time(described.landed[-1:]),
             "software_downloadLocation": f"{space}tables", "dataset_datasetType": ["text"],
             "dataset_datasetSize": described.measure if described.unit == "bytes" else None,
-            "dataset_dataCollectionProcess": sources, "dataset_dataPreprocessing": list(described.steps),
+            "dataset_dataCollectionProcess": described.collection, "dataset_dataPreprocessing": list(described.steps),
             "dataset_hasSensitivePersonalInformation": "noAssertion",
         },
     ]  # fmt: skip
+    names = {name for licence, _, _ in described.licences if licence for name in ids_in(licence)}
+    texts = {name: f"{space}{name}" for name in sorted(names) if name.startswith("LicenseRef-")}
+    for name, text in texts.items():
+        words = name.removeprefix(UNKNOWN).replace("-", " ")
+        elements.append({
+            "type": "simplelicensing_SimpleLicensingText", "spdxId": text, "name": name,
+            "simplelicensing_licenseText": words, "comment": "as it is stated; the text is not known",
+        })  # fmt: skip
     for number, (licence, documents, measure) in enumerate(described.licences):
         expression = f"{space}licence-{number}" if licence else _NO_ASSERTION
         if licence:
+            stated = [name for name in ids_in(licence) if name in texts]
+            named = [{"type": "DictionaryEntry", "key": name, "value": texts[name]} for name in stated]
             elements.append({
                 "type": "simplelicensing_LicenseExpression", "spdxId": expression,
-                "simplelicensing_licenseExpression": licence,
+                "simplelicensing_licenseExpression": licence, "simplelicensing_customIdToUri": named,
             })  # fmt: skip
         elements.append({
             "type": "Relationship", "spdxId": f"{space}has-licence-{number}", "from": package, "to": [expression],
@@ -57,7 +67,7 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
         "type": "SpdxDocument", "spdxId": document, "name": described.name, "rootElement": [package],
         "profileConformance": list(_PROFILES), "element": [element["spdxId"] for element in elements],
     })  # fmt: skip
-    made = {
+    creation = {
         "type": "CreationInfo",
         "@id": "_:made",
         "specVersion": "3.0.1",
@@ -66,7 +76,7 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
     }
     graph = [{**element, "creationInfo": "_:made"} for element in elements]
     filled = [{key: value for key, value in element.items() if value not in (None, "", [])} for element in graph]
-    return {"@context": CONTEXT, "@graph": [made, *filled]}
+    return {"@context": CONTEXT, "@graph": [creation, *filled]}
 
 
 def _time(moments: tuple[datetime, ...]) -> str | None:

@@ -93,7 +93,7 @@ def _entries(catalogue: Catalog, name: str) -> list[Entry]:
         known = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
         raise CommandError(
             f"rights statement {name}: no entry or request has this name{nearest(name, known)}; "
-            "headrace rights list names them"
+            "headrace rights show names them"
         )
     return chosen
 

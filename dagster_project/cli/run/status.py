@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dagster_project.inspect.lake.costs import Cost
     from dagster_project.inspect.lake.lake_status import Alert, NamespaceStatus
     from dagster_project.inspect.lake.run_health import RunHealth
+    from dagster_project.inspect.notices import Waiting
 
 METRIC_PREFIX = "headrace_lake_"
 _CACHE_SECONDS = 30.0
@@ -74,7 +75,8 @@ def status(
     if prometheus:
         from prometheus_client import generate_latest
 
-        print_raw(generate_latest(lake_registry(lambda: statuses, lambda: automation)).decode())
+        registry = lake_registry(lambda: statuses, lambda: automation, _waiting)
+        print_raw(generate_latest(registry).decode())
     elif as_json:
         from dagster_project.inspect.lake.lake_status import as_json as plain
 
@@ -83,10 +85,11 @@ def status(
             "namespaces": [plain(space) for space in statuses],
             "failed_runs": runs.failed,
             "runs": asdict(runs),
+            "waiting": [work._asdict() | {"since": work.since and work.since.isoformat()} for work in _waiting()],
         }
         print_json({**facts, "automation": _finite(asdict(automation))})
     else:
-        _print(statuses, alerts, run_state())
+        _print(statuses, alerts, run_state(), [] if namespaces else _waiting())
     if check and alerts:
         raise CheckFailedError(
             f"{len(alerts)} thresholds are exceeded; first {alerts[0].namespace}: {alerts[0].text} (at most "
@@ -106,6 +109,13 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
             raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")
     retention = {name: kept.retention for name, kept in declared_keeping().items() if kept.retention is not None}
     return lake_status(catalogue, read_thresholds(project_folder().package), namespaces, retention=retention)
+
+
+def _waiting() -> list[Waiting]:
+    """The work of features that waits for people."""
+    from dagster_project.inspect.notices import waiting_work
+
+    return waiting_work(lake_catalogue())
 
 
 @contextmanager
@@ -147,7 +157,7 @@ def _finite(value: Any) -> Any:
     return None if value == math.inf else value
 
 
-def _print(statuses: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth) -> None:
+def _print(statuses: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth, waiting: list[Waiting]) -> None:
     if not statuses:
         say("The lake has no dataset yet. Fill it: headrace run")
     now, sources = datetime.now(UTC), declared_sources()
@@ -176,6 +186,9 @@ def _print(statuses: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth
         say(f"{space.name:<20} {'; '.join(parts)}")
         if space.asked is not None:
             say(f"{'':<20} {space.asked.line(sources.get(space.name))}")
+    for work in waiting:
+        if work.number:
+            say(f"{work.number:,} {work.text} wait, the oldest for {age(work.since)}: {work.mend}")
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
     if statuses or alerts:
@@ -243,7 +256,9 @@ GAUGES = (
 
 
 def lake_registry(
-    read: Callable[[], list[NamespaceStatus]], automation: Callable[[], AutomationHealth]
+    read: Callable[[], list[NamespaceStatus]],
+    automation: Callable[[], AutomationHealth],
+    waiting: Callable[[], list[Waiting]] = list,
 ) -> CollectorRegistry:
     """A registry of the lake's metrics; `read` gives the status of all namespaces, once for each scrape."""
     from prometheus_client import CollectorRegistry
@@ -260,6 +275,11 @@ def lake_registry(
                         if value is not None:
                             metric.add_metric(labels, value)
                 yield metric
+            for work in waiting():
+                name = f"{METRIC_PREFIX}{work.name}_waiting"
+                yield GaugeMetricFamily(name, f"{work.text} that wait", value=work.number)
+                age = _age(work.since, now) or 0.0
+                yield GaugeMetricFamily(f"{name}_age_seconds", "age of the oldest of them", value=age)
 
     from dagster_project.inspect.lake.automation_health import automation_collector
     from dagster_project.inspect.lake.run_health import run_collector
@@ -285,7 +305,7 @@ def _serve(port: int, host: str) -> None:
             return kept[0][1]
 
     try:
-        server, thread = start_http_server(port, host, lake_registry(read, automation_state))
+        server, thread = start_http_server(port, host, lake_registry(read, automation_state, _waiting))
     except OSError as error:
         raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --metrics-port") from error
     say(f"metrics of the lake on http://{host}:{port}/metrics")

@@ -39,6 +39,7 @@ from dagster_project.inspect.lake.control_names import names_in
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from dagster_project.inspect.lake.unread_code import METHODS, counted, no_order, reasons_of, repositories, why_by_path
+from dagster_project.inspect.notices import noticed_findings
 from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.wide_values import read_wide_value
@@ -86,6 +87,7 @@ def tell_story(catalogue: Catalog, document: FoundDocument, among: Iterable[Corp
         findings += said
         witnesses += [witness] if witness is not None else []
     findings += excision_findings(catalogue, document, [witness.doc_id for witness in witnesses])
+    findings += noticed_findings(catalogue, document)
     return Story(document, tuple(findings), tuple(witnesses))
 
 

@@ -85,8 +85,8 @@ def read_headers(headers: Iterable[tuple[str, str]], agent: str) -> PageSignals:
         elif name == "tdm-reservation":
             signals.tdm("tdm-header", value, policy)
         elif name == "link":
-            found = ((match[1], match[2].lower().replace('"', "").replace(" ", "")) for match in _LINK.finditer(value))
-            signals.licences.extend(url for url, rest in found if f"type={_RSL}" in rest and "rel=license" in rest)
+            links = ((match[1], match[2].lower().replace('"', "").replace(" ", "")) for match in _LINK.finditer(value))
+            signals.licences.extend(url for url, rest in links if f"type={_RSL}" in rest and "rel=license" in rest)
     return signals
 
 
@@ -123,9 +123,11 @@ def _elements(text: str) -> Iterator[tuple[str, dict[str, str], str, int]]:
             continue
         name, at = match[1].lower(), match.end()
         attributes = dict[str, str]()
-        while found := _ATTRIBUTE.match(text, at):
-            at = found.end()
-            attributes.setdefault(found[1].lower(), html.unescape(found[2] or found[3] or found[4] or ""))
+        while attribute := _ATTRIBUTE.match(text, at):
+            at = attribute.end()
+            attributes.setdefault(
+                attribute[1].lower(), html.unescape(attribute[2] or attribute[3] or attribute[4] or "")
+            )
         body = ""
         if name in _RAW:
             start = text.find(">", at) + 1

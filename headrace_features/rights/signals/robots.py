@@ -190,8 +190,8 @@ def _octets(text: bytes) -> bytes:
     return path + mark + query.replace(b"%2F", b"/").replace(b"%3A", b":")
 
 
-def _escape(found: re.Match[bytes]) -> bytes:
-    octet = int(found[0][1:], 16) if len(found[0]) == 3 else found[0][0]
+def _escape(match: re.Match[bytes]) -> bytes:
+    octet = int(match[0][1:], 16) if len(match[0]) == 3 else match[0][0]
     return bytes([octet]) if octet in _UNRESERVED else b"%%%02X" % octet
 
 
@@ -216,14 +216,14 @@ def _page(groups: list[Group], path: bytes) -> Reservation:
 
 def _signal(groups: list[Group], use: str) -> Reservation:
     """By the first that says no, else the first that says yes."""
-    said = [
+    signals = [
         Reservation("content-signal", "training", answer == "yes", record.line, _names([group]), record.text)
         for group in groups
         for record in group.signals
         for named, answer in _SIGNAL.findall(record.value.decode("utf-8", "replace").lower())
         if named == use
     ]
-    return min(said, key=lambda reservation: bool(reservation.allowed), default=_SILENT)
+    return min(signals, key=lambda reservation: bool(reservation.allowed), default=_SILENT)
 
 
 _SILENT = Reservation("content-signal", "training", None)

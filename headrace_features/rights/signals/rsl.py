@@ -52,8 +52,8 @@ class Rsl:
     def page(self, url: str) -> Reservation:
         """Whether a page may be trained on (scope `training`)."""
         path, host = path_of(url), _host(url)
-        matching = [one for one in self.contents if one.host in ("", host) and one.pattern.matches(path)]
-        best = max(matching, key=lambda one: (one.pattern.length, one.answer.allowed is False), default=None)
+        matching = [part for part in self.contents if part.host in ("", host) and part.pattern.matches(path)]
+        best = max(matching, key=lambda part: (part.pattern.length, part.answer.allowed is False), default=None)
         return Reservation("rsl", "training", None) if best is None else best.answer
 
 

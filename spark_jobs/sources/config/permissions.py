@@ -85,7 +85,7 @@ OPT_OUT_TABLE: Final = "system.opt_outs"
 
 def refusal_of(entry: str, what: str) -> Refusal:
     """The refusal for an opt-out of the register."""
-    return Refusal(Reason.OPTED_OUT, f"{_REGISTER}{entry}: {what}; headrace rights list shows who asked")
+    return Refusal(Reason.OPTED_OUT, f"{_REGISTER}{entry}: {what}; headrace rights show shows who asked")
 
 
 def is_withdrawn(detail: str | None, opt_outs: OptOuts | None) -> bool:

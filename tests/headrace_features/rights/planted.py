@@ -18,6 +18,7 @@ from spark_jobs.dedup.near.pairs import PAIRS
 from spark_jobs.dedup.passages.passages import PASSAGES
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.files.data_files import file_schema
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
@@ -77,7 +78,8 @@ def make(root: Path) -> SqlCatalog:
     put(catalogue, "code", REPOSITORIES, [{"repository": "bob/tools", "fork_of": "Ann/Tools"}])
     code = {doc_id_of(name): f"{name} {name * 9}\n" for name in DOCUMENTS_OF["code"]}
     write_corpus(catalogue, "code", 0, code)
-    _record(catalogue, "main.increments", "main.tokens", "main.tokenizer", PACKED)
+    _rewrite(catalogue, PACKED)
+    record(catalogue, "main.increments", "main.tokens", "main.tokenizer", PACKED)
     put(catalogue, "main", MEMBERS, [{"dataset": "code", "doc_id": key} for key in code], config={"datasets": ["code"]})
     put(catalogue, "main", SURVIVORS, [{"dataset": "code", "doc_id": key} for key in code],
         config={"threshold": dict.fromkeys(KINDS, 0.7)}, inputs=["main.removals"])  # fmt: skip
@@ -103,7 +105,14 @@ def make(root: Path) -> SqlCatalog:
     return catalogue
 
 
-def _record(catalogue: Catalog, *tables: str) -> None:
+def _rewrite(catalogue: Catalog, identifier: str) -> None:
+    """Write the rows of a table with Arrow's small lists, as engines do: Sail reads no others."""
+    table = catalogue.load_table(identifier)
+    rows = table.scan().to_arrow()
+    table.overwrite(rows.cast(file_schema(rows.schema)))
+
+
+def record(catalogue: Catalog, *tables: str) -> None:
     """Record what is in tables as a step would."""
     rows = []
     for identifier in tables:

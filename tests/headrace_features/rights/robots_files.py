@@ -116,12 +116,13 @@ FILES = (
         "the longest match, and Allow of two as long",
         "2.2.2, most octets; equivalent: allow",
         b"User-agent: *\nDisallow: /shop/\nAllow: /shop/open/\nDisallow: /shop/open/cart\nAllow: /page\n"
-        b"Disallow: /page\n",
+        b"Disallow: /page\nDisallow: /last\nAllow: /last\n",
         (
             ("AnyBot", "/shop/x", False, 2),
             ("AnyBot", "/shop/open/x", True, 3),
             ("AnyBot", "/shop/open/cart/1", False, 4),
             ("AnyBot", "/page/1", True, 5),
+            ("AnyBot", "/last", True, 8),
         ),
     ),
     File(

@@ -80,6 +80,10 @@ def test_robots_txt_of_an_archive_holds_for_the_pages_behind_it(tmp_path: Path) 
     assert f"{at}/private/behind" in read(tmp_path, rights={"ask": "register"})[0]
 
 
+RSL = (
+    '<rsl xmlns="https://rslstandard.org/rsl"><content url="/"><license><prohibits type="usage">ai-train</prohibits>'
+    "</license></content></rsl>"
+)
 SAYS = {
     "nothing": ((), "", True),
     "X-Robots-Tag": (("X-Robots-Tag: noindex, noai",), "", False),
@@ -89,6 +93,8 @@ SAYS = {
     "meta": ((), '<meta name="robots" content="noai, noimageai">', False),
     "tdm": (("TDM-Reservation: 1",), "", False),
     "tdm meta": ((), '<meta name="tdm-reservation" content="1">', False),
+    "in capitals": ((), '<META NAME=ROBOTS CONTENT="NoImageAI">', False),
+    "a licence": ((), f'<script type="application/rsl+xml">{RSL}</script>', False),
     "tdm 0": (("tdm-reservation: 0",), "", True),
 }
 

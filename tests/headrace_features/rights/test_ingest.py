@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace_features.apis import site_asking
 from headrace_features.apis.fetch import fetch_source
 from headrace_features.rights import register
 from headrace_features.rights.answers import ANSWERS, answer_row, keep_answers
@@ -42,6 +43,7 @@ FILES = ("/robots.txt", "/.well-known/tdmrep.json", "/ai.txt")
 
 class _Handler(BaseHTTPRequestHandler):
     asked: list[str]
+    agents: set[str]
     answers: dict[str, Any]
 
     def log_message(self, format: str, *args: object) -> None:
@@ -50,6 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The answer of the address; 404 where there is none, silence where it is None."""
         self.asked.append(self.path)
+        self.agents.add(self.headers["User-Agent"])
         answer = self.answers.get(self.path, (404, b"", {}))
         if answer is None:
             self.connection.close()
@@ -65,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Any]:
     """A site that says nothing, with two pages and what it was asked."""
-    made: Any = type("Handler", (_Handler,), {"asked": [], "answers": {"/a": TEXT, "/b": TEXT}})
+    made: Any = type("Handler", (_Handler,), {"asked": [], "agents": set(), "answers": {"/a": TEXT, "/b": TEXT}})
     there = ThreadingHTTPServer(("127.0.0.1", 0), made)
     there.daemon_threads = True
     made.host = f"127.0.0.1:{there.server_port}"
@@ -153,6 +156,42 @@ def test_each_file_is_asked_for_once_at_the_pace_and_the_destinations_of_the_lis
     assert [server.asked.count(path) for path in FILES] == [2, 2, 2]
     assert time.monotonic() - started > 6 / 20  # seven requests to the first host, its files among them
     assert list(refusals) == [f"{server.url}/d"] and "forbidden_address" in str(refusals)
+
+
+@pytest.mark.parametrize("robots", [(200, b"User-agent: *\nDisallow: /\n", {}), (503, b"", {})])
+def test_a_page_that_its_site_lets_be_taken_again_is_listed_again(
+    server: Any, catalogue: Catalog, tmp_path: Path, robots: Any
+) -> None:
+    """Though its bytes are as they were; meanwhile it is refused once, and then nothing new."""
+    config, arrived = config_of(tmp_path, [f"{server.url}/a"]), list[dict[str, Any]]()
+
+    def listed() -> list[str | None]:
+        fetched(catalogue, config)
+        rows = discover(config, pa.Table.from_pylist(arrived, ARRIVAL_ROWS), False, catalogue)
+        for row in [] if rows is None else rows.to_pylist():
+            status = "rejected" if row["reason"] else "landed"
+            facts = {name: row.get(name) for name in ARRIVAL_ROWS.names}
+            arrived.append({**facts, "status": status, "increment": len(arrived)})
+        return [] if rows is None else rows["reason"].to_pylist()
+
+    assert listed() == [None] and listed() == []
+    server.answers["/robots.txt"] = robots
+    reason = "opted_out" if robots[0] == 200 else "site_unreachable"
+    assert listed() == [reason] and listed() == []
+    del server.answers["/robots.txt"]
+    assert listed() == [None] and listed() == []
+
+
+def test_an_answer_is_used_for_a_day(
+    server: Any, catalogue: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 9309, 2.4; then the site is asked again, by the name to which it may speak."""
+    config = config_of(tmp_path, [f"{server.url}/a", f"{server.url}/b"], rights={"agent": "millbot"})
+    server.answers["/robots.txt"] = (200, b"User-agent: millbot\nDisallow: /b\n", {})
+    assert list(fetched(catalogue, config)) == [f"{server.url}/b"] and server.agents == {"millbot"}
+    monkeypatch.setattr(site_asking, "_KEPT_SECONDS", 0)
+    fetched(catalogue, config)
+    assert server.asked.count("/robots.txt") >= 1 + 2
 
 
 def test_where_a_redirect_leads_is_asked_too(server: Any, catalogue: Catalog, tmp_path: Path) -> None:

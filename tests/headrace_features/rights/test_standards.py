@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,16 @@ LICENCES = ["MIT", "MIT", "Apache-2.0 OR MIT", "LicenseRef-stated-Dual-License",
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Catalog:
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the lake."""
+    return tmp_path_factory.mktemp("standards") / "warehouse"
+
+
+@pytest.fixture(scope="module")
+def lake(warehouse: Path) -> Catalog:
     """A corpus `main` with two packed tables; its documents lie in `notes`."""
-    catalogue = open_lake(tmp_path / "warehouse")
+    catalogue = open_lake(warehouse)
     fixtures = [create_packed(catalogue, f"main.packed_{size}").append(40, seed=size) for size in (16, 32)]
     catalogue.create_table("main.members", pa.schema({"doc_id": pa.string()}))  # a namespace with it is a corpus
     doc_ids = sorted({segment[0] for packed in fixtures for row in packed.rows for segment in row.segments})
@@ -62,20 +69,24 @@ SUBJECTS = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib, as mlcroissant uses it
 @pytest.mark.parametrize("hashes", [False, True])
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_croissant_is_valid_and_reads_every_row(lake: Catalog, tmp_path: Path, name: str, hashes: bool) -> None:
+def test_croissant_is_valid_and_reads_every_row(lake: Catalog, warehouse: Path, name: str, hashes: bool) -> None:
     """By its own validator and reader, beside the files; with hashes these are those of the files."""
     mlcroissant = pytest.importorskip("mlcroissant")
     document = croissant(describe(lake, name), {"url": "https://mill.example"}, hashes)
-    file = tmp_path / "warehouse" / "croissant.json"
+    file = warehouse / "croissant.json"
     file.write_text(json.dumps(document))
     dataset = mlcroissant.Dataset(str(file))
     assert not dataset.metadata.ctx.issues.errors
     for part in document["distribution"]:
         if part["@type"] == "cr:FileObject":
-            data = (tmp_path / "warehouse" / part["contentUrl"]).read_bytes()
+            data = (warehouse / part["contentUrl"]).read_bytes()
             assert part["sha256"] == hashlib.sha256(data).hexdigest() and part["contentSize"] == f"{len(data)} B"
     assert any(part["@type"] == "cr:FileObject" for part in document["distribution"]) == hashes
+    fields = {one.name: one for records in dataset.metadata.record_sets for one in records.fields}
     for identifier in SUBJECTS[name]:
+        lists = {"notes": {"metadata"}}.get(name, {"input_ids", "segments"})
+        of = {key.rpartition("/")[2]: one for key, one in fields.items() if key.startswith(f"{identifier}/")}
+        assert {key for key, one in of.items() if one.is_array} == lists
         rows = list(dataset.records(identifier))
         table = lake.load_table(identifier).scan().to_arrow()
         key = "doc_id" if name == "notes" else "ordinal"
@@ -101,6 +112,20 @@ def test_croissant_says_what_the_lake_knows_and_no_more(lake: Catalog, name: str
         f"{table}/{column}" for table in SUBJECTS[name] for column in lake.load_table(table).schema().column_names
     ]
     assert described == [column for column in columns if column.count(".") < 2]
+
+
+def test_sources_are_told_as_they_are_declared(lake: Catalog) -> None:
+    """In both standards, as JSON; the kind of collection where it can be nothing else."""
+    sources = {"web": {"kind": "files", "urls": "é"}, "api": {"kind": "api"}, "git": {"kind": "git"}, "notes": {}}
+    described = replace(describe(lake, "main"), sources=sources)
+    document = croissant(described, {})
+    assert (
+        document["rai:dataCollection"]
+        == 'web: {"kind": "files", "urls": "é"}; api: {"kind": "api"}; git: {"kind": "git"}'
+    )
+    assert document["rai:dataCollectionType"] == ["Web API", "Web Scraping"]
+    assert document["description"].startswith("corpus main of web, api, git, notes: ")
+    assert document["rai:dataCollection"] in str(spdx(described, None, NOW))
 
 
 @pytest.mark.parametrize("supplier", [None, "Mill GmbH"])
@@ -137,6 +162,12 @@ def test_spdx_is_read_by_its_model(lake: Catalog, name: str) -> None:
     assert not objects.missing_ids
     [package] = objects.foreach_type(model.dataset_DatasetPackage)
     assert package.dataset_datasetType == [model.dataset_DatasetType.text]
+    named = {
+        entry.key: objects.find_by_id(entry.value).simplelicensing_licenseText
+        for expression in objects.foreach_type(model.simplelicensing_LicenseExpression)
+        for entry in expression.simplelicensing_customIdToUri
+    }
+    assert named == {"LicenseRef-stated-Dual-License": "Dual License"}
 
 
 def test_commands_write_files_and_name_what_people_have_to_say(

@@ -85,7 +85,9 @@ def frozen_tags(config: TagsConfig) -> pa.Table:
 
     from headrace_features.explore.tags import acts_of, digest_of, standing
 
-    tagged: pd.DataFrame = standing(acts_of(_lake(), config.dataset, _time(config.until))) if config.digest else None
+    tagged: pd.DataFrame | None = None
+    if config.digest:
+        tagged = standing(acts_of(_lake(), config.dataset, _time(config.until)))
     if tagged is None:
         return pa.table({"doc_id": pa.array([], pa.string()), "name": pa.array([], pa.list_(pa.string()))})
     if digest_of(tagged) != config.digest:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pandas as pd
 from pyiceberg.catalog import Catalog
@@ -50,10 +50,10 @@ class Tags:
         """What people did, the newest first: at, who, act, tag, why and the documents."""
         self.now()
         groups = self._acts.groupby(["at", "who", "act", "tag"], sort=False)
-        acts = [
-            {"at": at.isoformat(), "who": who, "act": act, "tag": tag, "count": len(rows), "why": rows["why"].iloc[0]}
-            for (at, who, act, tag), rows in groups
-        ]
+        acts = []
+        for (at, who, act, tag), rows in groups:
+            facts = {"who": who, "act": act, "tag": tag, "count": len(rows), "why": rows["why"].iloc[0]}
+            acts.append({"at": cast("Any", at).isoformat(), **facts})
         return acts[::-1]
 
     def note(self, act: str, tag: str, doc_ids: Sequence[str], person: str, why: str | None = None) -> int:

@@ -203,7 +203,7 @@ def _request(line: int, record: Any) -> Row:
             owners.append(named[1] if named and named[1] != "all" else login)
     things = [("repository", str(name)) for name in repositories] + [("owner", str(name)) for name in owners]
     fault = "" if things else f"issue {number} names no repository and no account; a person has to read it"
-    return Row(line, things, {"asker": login, "evidence": f"issue {number}"}, fault)
+    return Row(line, things, {"asker": shown(login), "evidence": shown(f"issue {number}")}, shown(fault))
 
 
 def read_site(kind: str, data: bytes, site: str, agent: str) -> Iterator[Row]:

@@ -225,6 +225,15 @@ def test_any_bytes_are_rows_or_faults(data: bytes, name: str) -> None:
             assert row.line >= 0 and list(row.opt_outs())
 
 
+def test_letters_that_no_table_holds_stop_no_list(read: Reads) -> None:
+    """Half of a surrogate pair is valid in JSON, and in no UTF-8."""
+    rows = [
+        {"issue": "\ud800", "author": "a\ud800b", "optout_repos": ["x\ud800/y", "ann/x"], "optout_owners": ["\ud800"]}
+    ]
+    shown, found = read("optouts.jsonl", json.dumps(rows[0]).encode())
+    assert shown.exit_code == 0 and named(found) == {("repository", "ann/x")} and found[0].opt_out.asker == "a b"
+
+
 def test_a_plain_list_is_read_where_its_format_is_named(read: Reads) -> None:
     """A line is an account or a repository; without the name of the format a bare word is nothing."""
     text = b"ann\n@bob\nann/tools\nhttps://github.com/eve/x.git\ntwo words\n"

@@ -4,7 +4,7 @@
     domain example.org          https://example.org/a, http://www.example.org:8080/
     url_prefix https://b.org/x  http://b.org/x, https://b.org/x/y, https://b.org/xy
     repository ann/*            Ann/tools
-    path docs/*                 docs/a/b.md, docs/a.jsonl#7
+    path docs/*                 docs/a/b.txt, docs/a.jsonl#7
     author [two hashes]         "Ann Miller <ann@example.org>", "Miller, Ann; Bob Lee"
 
 A value may be named by several entries; `hits` gives all, the other methods the first of the register.

@@ -22,8 +22,8 @@ from pyiceberg.catalog import load_catalog
 
 
 def leaf_of(row):
-    """Hash of a row: of 0x00 and the JSON of its columns but the hash, times in UTC."""
-    named = {name: value for name, value in row.items() if name != "leaf_hash"}
+    """Hash of a row: of 0x00 and the JSON of its columns that say something, but the hash; times in UTC."""
+    named = {name: value for name, value in row.items() if name != "leaf_hash" and value is not None}
     shown = {"default": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "separators": (",", ":")}
     text = json.dumps(named, sort_keys=True, ensure_ascii=False, **shown)
     return hashlib.sha256(b"\x00" + text.encode()).digest()

@@ -244,8 +244,12 @@ def append(catalogue: Catalog, rows: Callable[[], Sequence[dict[str, Any]]], now
 
 
 def leaf_bytes(row: Mapping[str, Any]) -> bytes:
-    """The bytes under a row's hash: JSON of all columns but the hash, keys sorted, times in UTC with microseconds."""
-    named = {column.name: row.get(column.name) for column in DECLARED.columns if column.name != "leaf_hash"}
+    """The bytes under a row's hash: JSON of its columns but the hash, keys sorted, times in UTC with microseconds.
+
+    Columns that say nothing are left out, so that a column of a later version breaks no hash of today.
+    """
+    names = [column.name for column in DECLARED.columns if column.name != "leaf_hash"]
+    named = {name: row[name] for name in names if row.get(name) is not None}
     return canonical_json(
         {name: _instant(value) if isinstance(value, datetime) else value for name, value in named.items()}
     ).encode()

@@ -20,12 +20,10 @@ from pathlib import Path
 
 from pyiceberg.catalog import load_catalog
 
-ROOT, PACKED, SUCCESSORS = "headrace.rights-root", "headrace.window-tokens", "headrace.successors"
-
 
 def leaf_of(row):
-    """Hash of a row: of 0x00 and the JSON of its columns but the hash, times in UTC."""
-    named = {name: value for name, value in row.items() if name != "leaf_hash"}
+    """Hash of a row: of 0x00 and the JSON of its columns that say something, but the hash; times in UTC."""
+    named = {name: value for name, value in row.items() if name != "leaf_hash" and value is not None}
     shown = {"default": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "separators": (",", ":")}
     text = json.dumps(named, sort_keys=True, ensure_ascii=False, **shown)
     return hashlib.sha256(b"\x00" + text.encode()).digest()
@@ -66,14 +64,14 @@ def check_log(rows, tables, statement):
             yield f"{name}: was inserted late, its time is before that of leaf {before['leaf']}"
         if leaf_of(row).hex() != row["leaf_hash"]:
             yield f"{name}: was changed, it has not its hash"
-    count, root = tables["system.opt_outs"].properties[ROOT].split(":")
+    count, root = tables["system.opt_outs"].properties["headrace.rights-root"].split(":")
     yield from (f"leaf {row['leaf']}: was inserted beside the register of {count} rows" for row in rows[int(count) :])
     said = [("system.opt_outs", count, root), ("the statement", *map(statement["register"].get, ("leaves", "root")))]
     for row in tables["system.rights_roots"].scan().to_arrow().sort_by("leaves").to_pylist():
         said.append((f"{row['day']} in system.rights_roots", row["leaves"], row["root"]))
     for name, table in tables.items():
         for snapshot in table.metadata.snapshots:
-            if stamp := snapshot.summary and snapshot.summary.additional_properties.get(ROOT):
+            if stamp := snapshot.summary and snapshot.summary.additional_properties.get("headrace.rights-root"):
                 said.append((f"snapshot {snapshot.snapshot_id} of {name}", *stamp.split(":")))
     roots = roots_of(map(leaf_of, rows))
     for where, leaves, root in said:
@@ -96,8 +94,8 @@ def check_statement(rows, statement):
     for row in (row for row in rows[:count] if row["entry"] in entries):
         if row["leaf"] not in leaves:
             yield f"leaf {row['leaf']} ({row['act']} of entry {row['entry']}): the statement leaves it out"
-        documents = json.loads(row["detail"] or "{}").get("documents", ())
-        said |= {document["doc_id"] if isinstance(document, dict) else document for document in documents}
+        if row["act"] == "excision":
+            said |= {document["doc_id"] for document in json.loads(row["detail"])["documents"]}
     for doc_id in sorted(said ^ {document["doc_id"] for document in statement["documents"]}):
         yield f"document {doc_id}: is in the statement or in its excisions, not in both"
 
@@ -105,7 +103,8 @@ def check_statement(rows, statement):
 def check_windows(tables, statement, warehouse, looked):
     """Every snapshot that is served now; those of the time of the statement have to be in it."""
     stated = {(part["table"], int(part["snapshot_id"])) for part in [*statement["windows"], *statement["kept"]]}
-    doc_ids, made_at = {part["doc_id"] for part in statement["documents"]}, datetime.fromisoformat(statement["made_at"])
+    doc_ids = {document["doc_id"] for part in ("documents", "since") for document in statement[part]}
+    made_at = datetime.fromisoformat(statement["made_at"])
     listed = tables["system.excisions"].scan().to_arrow().to_pylist() if "system.excisions" in tables else []
     pins = defaultdict(dict)  # by table and snapshot, the column of ids of texts; where blends are no files, tags tell
     for blend in (
@@ -114,10 +113,10 @@ def check_windows(tables, statement, warehouse, looked):
         for source in blend["sources"]:
             pins[source["table"]][int(source.get("snapshot_id", 0))] = blend.get("texts", {}).get("doc_id")
     for name, table in tables.items():
-        packed, pinned = PACKED in table.properties, pins[name]
+        packed, pinned = "headrace.window-tokens" in table.properties, pins[name]
         key = "segments" if packed else next(iter(pinned.values()), None)
         left = doc_ids if packed else doc_ids - {row["doc_id"] for row in listed if row["table"] in (None, name)}
-        later = json.loads(table.properties.get(SUCCESSORS, "{}"))
+        later = json.loads(table.properties.get("headrace.successors", "{}"))
         tags = [ref.snapshot_id for ref in table.refs().values() if ref.snapshot_ref_type == "tag"]
         served = {table.metadata.current_snapshot_id, *(int(later.get(str(one), one)) for one in (*tags, *pinned))}
         for snapshot in (one for one in table.metadata.snapshots if key and one.snapshot_id in served):

@@ -38,11 +38,19 @@ _FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.ex
 _OWN = ("spark_jobs", "headrace.kernels", "headrace_features.")
 _FIRST_PARTY = ("spark_jobs", "headrace.", "headrace_features.")
 _REFERENCE = re.compile(r"(spark_jobs|headrace_features)(\.\w+)+:\w+")  # what is imported when it is asked for
-_DECIDES_NO_ROW = {  # they draw the plots
+_DECIDES_NO_ROW = {
+    # They draw the plots.
     "spark_jobs.packing.utilisation",
     "spark_jobs.dedup.pictures",
     "spark_jobs.tokens.pictures",
     "headrace_features.models.clusters.pictures",
+    # What the register holds is a fact of landing, as an answer of an API is; readers of sites' signals do decide rows.
+    "headrace_features.rights.answers",
+    "headrace_features.rights.matching",
+    "headrace_features.rights.merkle",
+    "headrace_features.rights.permission",
+    "headrace_features.rights.register",
+    "headrace_features.rights.subjects",
 }
 
 Recorded = dict[str, dict[str, str]]

@@ -42,6 +42,8 @@ Decision = Literal["accepted", "refused", "withdrawn"]
 ROOTS: Final = "system.rights_roots"
 SALT_PROPERTY: Final = "headrace.rights-salt"
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
+# A commit holds where the register was read, or not at all: PyIceberg's own retry would number leaves twice.
+_NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 _TRIES: Final = 20  # other commands append too, each in some .1 s
 
 DECLARED = Table(
@@ -220,6 +222,8 @@ def append(catalogue: Catalog, rows: Callable[[], Sequence[dict[str, Any]]], now
             table = _table(catalogue)
             first, hashes, newest = _hashes(table)
             moment = max(now or datetime.now(UTC), newest)  # clocks of machines differ, and leaves are in order of time
+            if hashes and all(row["leaves"] != first for row in roots(catalogue)):  # a kill came between two commits
+                _note_root(catalogue, first, root_of(hashes).hex(), newest)
             new = [{**row, "leaf": first + at, "at": moment, "by": user_name()} for at, row in enumerate(rows())]
             if not new:
                 return range(first, first)
@@ -240,8 +244,12 @@ def append(catalogue: Catalog, rows: Callable[[], Sequence[dict[str, Any]]], now
 
 
 def leaf_bytes(row: Mapping[str, Any]) -> bytes:
-    """The bytes under a row's hash: JSON of all columns but the hash, keys sorted, times in UTC with microseconds."""
-    named = {column.name: row.get(column.name) for column in DECLARED.columns if column.name != "leaf_hash"}
+    """The bytes under a row's hash: JSON of its columns but the hash, keys sorted, times in UTC with microseconds.
+
+    Columns that say nothing are left out, so that a column of a later version breaks no hash of today.
+    """
+    names = [column.name for column in DECLARED.columns if column.name != "leaf_hash"]
+    named = {name: row[name] for name in names if row.get(name) is not None}
     return canonical_json(
         {name: _instant(value) if isinstance(value, datetime) else value for name, value in named.items()}
     ).encode()
@@ -266,8 +274,7 @@ def _row(act: str, entry: str, opt_out: OptOut | None = None, **facts: Any) -> d
 
 
 def _table(catalogue: Catalog) -> IcebergTable:
-    # A commit holds where the register was read, or not at all: PyIceberg's own retry would number leaves twice.
-    properties = {SCOPE_PROPERTY: "opt_outs", SALT_PROPERTY: secrets.token_hex(16), "commit.retry.num-retries": "0"}
+    properties = {SCOPE_PROPERTY: "opt_outs", SALT_PROPERTY: secrets.token_hex(16), **_NO_RETRY}
     return ensure_table(catalogue, OPT_OUTS, DECLARED, properties)
 
 
@@ -290,9 +297,12 @@ def _hashes(table: IcebergTable) -> tuple[int, list[bytes], datetime]:
 
 
 def _note_root(catalogue: Catalog, leaves: int, root: str, moment: datetime) -> None:
+    """Write a root unless it is there: after a kill the next append writes it, in a race another process."""
     row = {"day": moment.astimezone(UTC).date(), "leaves": leaves, "root": root, "at": moment}
     for attempt in range(_TRIES):
-        table = ensure_table(catalogue, ROOTS, DECLARED_ROOTS, {SCOPE_PROPERTY: "rights_roots"})
+        table = ensure_table(catalogue, ROOTS, DECLARED_ROOTS, {SCOPE_PROPERTY: "rights_roots", **_NO_RETRY})
+        if leaves in table.scan(selected_fields=("leaves",)).to_arrow()["leaves"].to_pylist():
+            return
         try:
             return table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
         except CommitFailedException:  # the register has its rows: another's root must not make that an error

@@ -67,7 +67,8 @@ def statement(name: str, output: Path | None, as_json: bool) -> None:
                 say(f"{part['table']} at {part['snapshot_id']}, which no blend serves, has them until it expires")
         say(f"{stated['register']['leaves']:,} rows of the register, root {stated['register']['root']}")
     if stated["verdict"] != "absent":
-        raise CheckFailedError(f"rights statement {name}: {stated['claim']}")
+        mend = "headrace rights apply --all takes out what is left"
+        raise CheckFailedError(f"rights statement {name}: {stated['verdict']}, not absent; {mend}")
 
 
 @click.command("lineage", epilog="\b\nExample: headrace rights lineage --run 5f1c02ab --output events.ndjson")

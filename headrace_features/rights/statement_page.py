@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -26,17 +25,7 @@ def page_of(statement: Mapping[str, Any]) -> str:
     )
     environment.filters |= {
         "shown": lambda text: printable(str(text)),
-        "told": _told,
         "count": lambda number: f"{number:,}",
         "moment": lambda text: f"{datetime.fromisoformat(text):%d %B %Y, %H:%M:%S} UTC",
     }
     return environment.get_template("statement.html").render(most=_MOST, **statement)
-
-
-def _told(fact: Any) -> str:
-    """A fact of an excision in words: `run llm-7b, blend 7aedd335, offsets [3, 9]`."""
-    if isinstance(fact, Mapping):
-        return ", ".join(f"{printable(str(name))} {_told(value)}" for name, value in fact.items() if value is not None)
-    if isinstance(fact, list | tuple):
-        return ", ".join(map(_told, fact))
-    return printable(fact if isinstance(fact, str) else json.dumps(fact))

@@ -18,9 +18,12 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from headrace_features.rights.register import entries
 from headrace_features.rights.summary_counts import Counts
 from headrace_features.rights.summary_facts import KNOWN_SECTIONS, DatasetFacts, Section, SummaryFacts
+from spark_jobs.exceptions import nearest
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
@@ -75,7 +78,14 @@ def size_range(tokens: int) -> str:
 
 
 def build(catalogue: Catalog, counts: Counts, facts: SummaryFacts) -> Summary:
-    """Fill the template in."""
+    """Fill the template in.
+
+    Raises:
+        CommandError: something is stated of a dataset that the lake has not.
+    """
+    there = namespaces_with(catalogue, "documents")
+    if unknown := next((name for name in facts.datasets if name not in there), None):
+        raise CommandError(f"datasets.{unknown}: the lake has no such dataset{nearest(unknown, there)}")
     builder = _Builder(catalogue, counts, facts)
     parts = (
         Part("1.1", "Provider identification", tuple(builder.provider())),
@@ -259,6 +269,8 @@ class _Builder:
     def private(self, section: Section) -> Iterator[Value]:
         """Licensed, other private and other data: whether, and a description."""
         yield self.used(section)
+        if self.of(section):
+            yield Value("Modality", "text", "lake")
         for name, row in zip(self.of(section), self.listed(self.of(section)), strict=True):
             if section == "private" and self.said(name).publicly_known is None:
                 yield _missing(f"Whether {row['dataset']} is publicly known", f"datasets.{name}.publicly_known")
@@ -313,6 +325,7 @@ class _Builder:
     def user(self) -> Iterator[Value]:
         if self.of("user"):
             yield Value("Used", "yes", "lake")
+            yield Value("Modality", "text", "lake")
             for name in self.of("user"):
                 said = self.said(name)
                 answer = "" if said.interactions is None else "yes" if said.interactions else "no"

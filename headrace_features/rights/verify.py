@@ -68,6 +68,10 @@ class Log:
         for row in self.days:
             if fault := _fault(row["leaves"], row["root"], self.prefixes) or _fault_of_day(row, self.rows):
                 yield f"root of {row['day']} over {row['leaves']} leaves in {ROOTS}: {fault}"
+        noted = {row["leaves"] for row in self.days}
+        for count, (row, later) in enumerate(pairwise(self.rows), 1):
+            if row["at"].date() != later["at"].date() and count not in noted:
+                yield f"root of {row['at'].date()} over {count} leaves in {ROOTS}: was removed"
         for where, count, root in self.snapshots:
             if fault := _fault(count, root, self.prefixes):
                 yield f"root of {where} over {count} leaves: {fault}"

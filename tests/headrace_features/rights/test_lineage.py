@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 from pyiceberg.catalog import Catalog
 
+from dagster_project.cli.run import run
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import PastRun
 from headrace_features.rights import lineage
@@ -196,3 +197,23 @@ def test_it_is_set_where_the_client_would_find_it(
     assert lineage.is_set() is expected
     (tmp_path / "openlineage.yml").write_text("transport: {type: console}")
     assert lineage.is_set() is ("OPENLINEAGE_DISABLED" not in variables)
+
+
+@pytest.mark.parametrize("ran", [[], [RUN], [RUN, "another"]])
+def test_headrace_run_tells_of_the_runs_that_it_made(monkeypatch: pytest.MonkeyPatch, ran: list[str]) -> None:
+    """By the entry points `run_ends`; where nothing ran, nothing is told, and nothing of a feature is loaded."""
+    told: list[list[str]] = []
+    loaded: list[str] = []
+
+    def execute(*arguments: Any) -> list[Any]:
+        arguments[5].extend(ran)
+        return []
+
+    def load(group: str, name: str, of: type) -> Any:
+        loaded.append(f"{group}.{name}")
+        return told.append
+
+    monkeypatch.setattr(run, "execute", execute)
+    monkeypatch.setattr(run, "load", load)
+    run._run((), True, None, None, 0.1)
+    assert told == ([ran] if ran else []) and loaded == (["run_ends.lineage"] if ran else [])

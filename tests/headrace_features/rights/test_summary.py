@@ -18,6 +18,7 @@ from blender_service.blend.requests import BlendSpec, SourceSpec, TextSpec
 from blender_service.blend.store import open_store
 from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.blend_rows import inspect_rows
 from headrace_features.rights.summary import Summary, build, size_range
 from headrace_features.rights.summary_counts import Counts, Rows, blend_counts, in_rows, run_rows
@@ -196,6 +197,12 @@ def test_six_kinds_of_sources_are_told_field_by_field(lake: Catalog, counts: Cou
     assert size.startswith("less than 1 billion tokens") and f"{counts.tokens_read:,}" in size
     small = build_of(lake, counts, STATED.model_copy(update={"small_firm": True}))
     assert any(value.label.startswith("Top 5% or 1,000") and len(value.value) == 2 for value in part(small, "2.3"))
+
+
+def test_a_dataset_that_is_not_there_is_named(lake: Catalog, counts: Counts) -> None:
+    """A slip of the pen in its name would else leave its part of the template to be guessed."""
+    with pytest.raises(CommandError, match=r"datasets.wbe: the lake has no such dataset.*web"):
+        build_of(lake, counts, SummaryFacts(datasets={"wbe": DatasetFacts(section="crawled")}))
 
 
 @pytest.mark.parametrize("suffix", [".md", ".docx", ".json"])

@@ -101,6 +101,26 @@ def test_leaves_are_in_order_of_time_whatever_clocks_say(tmp_path: Path) -> None
     assert all(before["at"] <= after["at"] for before, after in pairwise(log.rows)) and not [*log.faults()]
 
 
+def test_a_root_that_a_kill_lost_is_written_by_the_next_append_and_a_removed_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The register's own root is of the commit with its rows, that of the day is of a second one."""
+    catalogue = lake_with_register(tmp_path)
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(register, "_note_root", killed)
+        register.add_entries(catalogue, [OptOut("a", "path", ("a",))], DAY + timedelta(days=6))
+    assert [row["leaves"] for row in register.roots(catalogue)] == [2, 4, 6, 8, 10]
+    assert not [*Log.read(catalogue).faults()]
+    register.add_entries(catalogue, [OptOut("b", "path", ("b",))], DAY + timedelta(days=7))
+    log = Log.read(catalogue)
+    assert [row["leaves"] for row in log.days] == [2, 4, 6, 8, 10, 11, 12] and not [*log.faults()]
+    assert ["over 6 leaves" in fault for fault in replace(log, days=log.days[:2] + log.days[3:]).faults()] == [True]
+
+
 def changed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Row 4 says another asker."""
     rows[4]["asker"] = "nobody"

@@ -64,9 +64,11 @@ def filled(declared: Table, row: dict[str, Any]) -> dict[str, Any]:
     return {**empty, **row}
 
 
-def put(catalogue: Catalog, space: str, declared: Table, rows: list[dict[str, Any]], **facts: Any) -> None:
+def put(
+    catalogue: Catalog, space: str, declared: Table, rows: list[dict[str, Any]], increment: int = 0, **facts: Any
+) -> None:
     """Write the rows of a table as a step's increment."""
-    publish(catalogue, space, declared, 0, [filled(declared, {"increment": 0, **row}) for row in rows], **facts)
+    publish(catalogue, space, declared, increment, [filled(declared, row) for row in rows], **facts)
 
 
 def make(root: Path) -> SqlCatalog:

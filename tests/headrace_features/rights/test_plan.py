@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from pathlib import Path
+
 import pytest
 from pyiceberg.catalog import Catalog
 
+from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.blend.store import open_store
+from blender_service.order.offsets import offsets_of
+from blender_service.server.blender import Blender
+from blender_service.server.run_register import RunRegister
 from headrace_features.rights.plan import make_plan
 from headrace_features.rights.register import add_entries, decide
 from headrace_features.rights.subjects import opt_outs_of
-from tests.headrace_features.rights.planted import make, name_of
+from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
+from spark_jobs.sources.landing.provenance import PROVENANCE
+from tests.blender_service.packed_tables import open_lake
+from tests.headrace_features.rights.planted import PACKED, doc_id_of, make, name_of, put
+from tests.spark_jobs.sources.git_repositories import Repository
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +99,59 @@ def test_what_cannot_be_asked_is_told(catalogue: Catalog) -> None:
     planned = make_plan(catalogue, [entry.entry])
     assert planned.hits.documents == {} and "code: authors of commits of 3 repositories" in planned.hits.not_asked[0]
     decide(catalogue, [entry.entry], "refused", "not theirs")
+
+
+def test_runs_are_told_with_the_windows_that_they_read(tmp_path: Path) -> None:
+    """As often as a run's rows of the blend meet a window that holds the document."""
+    catalogue = make(tmp_path)
+    blender = Blender(catalogue)
+    blend_id = blender.create(BlendSpec((SourceSpec(PACKED, max_epochs=0),), seed=5)).blend_id
+    register = RunRegister(open_store(catalogue).objects)
+    spans = {"whole": (0, 120), "late": (7, 30), "none": (3, 3)}
+    for name, (first, end) in spans.items():
+        facts = {"blend": blend_id, "first": first, "end": end, "consumed": end, "began": "2026-01-01", "principal": ""}
+        register.write(name, "0.0", {**facts, "world_size": 1, "step_rows": 0, "code_version": "", "notes": ""})
+    [entry] = add_entries(catalogue, opt_outs_of(catalogue, "path", ["alone.py"], "somebody"))
+    found = make_plan(catalogue, [entry.entry]).of(entry.entry)
+    [windows] = found["windows"]
+    order, holding = blender.order(blend_id), set(windows["ordinals"])
+    places = [offset for row in holding for offset, _ in itertools.islice(offsets_of(order, PACKED, row), 200)]
+    expected = {
+        name: count for name, (first, end) in spans.items() if (count := sum(first <= at < end for at in places))
+    }
+    assert {run["run"]: run["reads"] for run in found["runs"]} == expected
+    assert {(run["run"], run["before"]) for run in found["runs"]} == {(name, spans[name][1]) for name in expected}
+    assert found["blends"] == [f"blend {blend_id[:12]}"]
+
+
+def test_files_in_commits_of_an_author_are_theirs(tmp_path: Path) -> None:
+    """By name and by address; files of other authors in the same repository are not, and one that is away is told."""
+    repository = Repository(tmp_path / "repositories" / "mill")
+    repository.commit(author="ann@example.org", a_py="a", src__b_py="b")
+    repository.commit(author="bob@example.org", src__b_py="c", c_py="c")
+    catalogue = open_lake(tmp_path / "lake")
+    rows = [{"doc_id": doc_id_of(path), "repository": name, "path": path, "kind": "code", "content_sha256": path}
+            for name, path in (("mill", "a.py"), ("mill", "src/b.py"), ("mill", "c.py"), ("gone", "d.py"))]  # fmt: skip
+    put(catalogue, "code", DOCUMENTS, rows)
+    source = {"kind": "git", "repositories": [str(tmp_path / "repositories" / "mill")]}
+    put(catalogue, "code", PROVENANCE, [{"source": json.dumps(source)}])
+    [ann] = add_entries(catalogue, opt_outs_of(catalogue, "author", ["nobody", "Ann@example.org"], "ann"))
+    planned = make_plan(catalogue, [ann.entry])
+    assert set(planned.hits.documents[ann.entry]) == {doc_id_of("a.py"), doc_id_of("src/b.py")}
+    assert "1 repositories, first gone" in planned.hits.not_asked[0]
+
+
+def test_a_file_is_met_by_the_hash_of_its_bytes(tmp_path: Path) -> None:
+    """Where its records have hashes of their own; the same path of another increment is another file."""
+    catalogue = open_lake(tmp_path)
+    for increment in (0, 1):
+        names = [f"{increment}{number}" for number in range(2)]
+        rows = [
+            {"doc_id": doc_id_of(name), "path": f"a.jsonl#{name[1]}", "repository": None, "content_sha256": name}
+            for name in names
+        ]
+        put(catalogue, "web", DOCUMENTS, rows, increment)
+        arrival = {"location": "/a.jsonl", "path": "a.jsonl", "status": "landed"}
+        put(catalogue, "web", ARRIVALS, [{**arrival, "content_sha256": f"{increment}" * 64}], increment)
+    [entry] = add_entries(catalogue, opt_outs_of(catalogue, "sha256", ["1" * 64], "somebody"))
+    assert set(make_plan(catalogue).hits.documents[entry.entry]) == {doc_id_of("10"), doc_id_of("11")}

@@ -65,7 +65,7 @@ def apply_plan(lake: Lake, plan: Plan) -> Iterator[str]:
     record_excisions(catalogue, None, doc_ids, lake.run_id)
     if doc_ids:
         yield from forget_derived(catalogue, doc_ids, lake.wait_seconds)
-    yield from _excise(lake, plan, doc_ids)
+    yield from _excise(lake, plan, doc_ids, bool(before))
     for detail in details.values():
         detail |= {"tables": _changed(catalogue, detail["windows"]), "run_id": lake.run_id}
         del detail["at"]
@@ -143,14 +143,12 @@ def _note_audit(catalogue: Catalog, entries: Sequence[Entry], details: dict[str,
         note_acts(catalogue, EXCISE, "", columns)
 
 
-def _excise(lake: Lake, plan: Plan, doc_ids: set[str]) -> Iterator[str]:
-    """Rewrite the windows that hold documents, table by table."""
+def _excise(lake: Lake, plan: Plan, doc_ids: set[str], all_tables: bool) -> Iterator[str]:
+    """Rewrite the windows that hold documents, table by table; all tables for what an unfinished command looked up."""
     from dagster_project.deletion.excised_tables import excise_documents, excision_lines
-    from dagster_project.inspect.documents.document_windows import packed_tables
 
-    packed = set(packed_tables(lake.catalogue))
-    tables = sorted({served.table for served in plan.served} & packed)
-    done = excise_documents(lake, tables, doc_ids) if tables else []
+    tables = sorted({served.table for served in plan.served if any(row >= 0 for row, _ in served.holding)})
+    done = excise_documents(lake, () if all_tables else tables, doc_ids) if tables or all_tables else []
     for excision in done:
         yield from excision_lines(excision)
     if failed := [excision.failure for excision in done if excision.failure]:

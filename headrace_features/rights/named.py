@@ -18,6 +18,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from headrace.tables.quarantine import is_quarantine
 from headrace_features.rights.git_authors import paths_of_authors
 from headrace_features.rights.matching import ADDRESSES, AUTHORS, Matcher, url_host
 from headrace_features.rights.register import Kind
@@ -77,6 +78,8 @@ def named_documents(catalogue: Catalog, matcher: Matcher) -> Hits:
     """The documents that entries name, in all datasets, and those of forks and copies of repositories named."""
     hits, datasets = Hits(), namespaces_with(catalogue, "documents")
     repositories = reached_repositories(catalogue, datasets, matcher)
+    spaces = (name[0] for name in catalogue.list_namespaces() if is_quarantine(name[0]))
+    hits.not_asked += [f"{space}: what waits there was asked when it landed" for space in sorted(spaces)]
     for dataset in datasets:
         authors = paths_of_authors(catalogue, dataset, matcher, hits.not_asked) if "author" in matcher.kinds() else {}
         files = _files_of_hashes(catalogue, dataset, matcher) if "sha256" in matcher.kinds() else {}

@@ -14,6 +14,7 @@ from dagster_project.cli import run_command
 from headrace_features.rights import applying
 from headrace_features.rights.plan import make_plan
 from headrace_features.rights.register import Entry, add_entries, entries, read_log
+from headrace_features.rights.statement import statement_of
 from headrace_features.rights.subjects import opt_outs_of
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
@@ -77,6 +78,8 @@ def test_what_is_hit_goes_and_all_other_windows_are_as_they_were(catalogue: Cata
     head = catalogue.load_table(PACKED).current_snapshot()
     assert head is not None and [part["new_snapshot"] for part in changed] == [str(head.snapshot_id)]
     assert run_command(["rights", "apply", "--yes"]) == 0 and len(excisions(catalogue)) == 2
+    stated = statement_of(catalogue, asked[0].entry)
+    assert stated["verdict"] == "absent" and len(stated["documents"]) == len(hit["documents"])
     again = make_plan(catalogue, every=True).of(asked[0].entry)
     assert not again["windows"] and all(document["out"] for document in again["documents"])
 

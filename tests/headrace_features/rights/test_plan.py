@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec, TextSpec
 from blender_service.blend.store import open_store
 from blender_service.order.offsets import offsets_of
 from blender_service.server.blender import Blender
@@ -19,8 +20,11 @@ from headrace_features.rights.register import add_entries, decide
 from headrace_features.rights.subjects import opt_outs_of
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.sources.landing.provenance import PROVENANCE
+from spark_jobs.text.texts import TEXTS
 from tests.blender_service.packed_tables import open_lake
+from tests.blender_service.test_texts import put_texts
 from tests.headrace_features.rights.planted import PACKED, doc_id_of, make, name_of, put
+from tests.headrace_features.rights.test_summary import put_tokenizer
 from tests.spark_jobs.sources.git_repositories import Repository
 
 
@@ -155,3 +159,33 @@ def test_a_file_is_met_by_the_hash_of_its_bytes(tmp_path: Path) -> None:
         put(catalogue, "web", ARRIVALS, [{**arrival, "content_sha256": f"{increment}" * 64}], increment)
     [entry] = add_entries(catalogue, opt_outs_of(catalogue, "sha256", ["1" * 64], "somebody"))
     assert set(make_plan(catalogue).hits.documents[entry.entry]) == {doc_id_of("10"), doc_id_of("11")}
+
+
+@pytest.mark.parametrize("letters", ["9" * 64, None])
+def test_equal_letters_in_any_dataset_are_a_copy(tmp_path: Path, letters: str | None) -> None:
+    """A page that is laid out anew, of a dataset in no corpus; texts without letters are equal to none."""
+    lake = open_lake(tmp_path)
+    names = {"first": "ann/tools:a.py", "second": "https://other.example/mirror"}
+    for dataset, name in names.items():
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        row = {"doc_id": doc_id_of(name), "path": name, "kind": "prose", "content_sha256": digest}
+        put(lake, dataset, DOCUMENTS, [row])
+        put(lake, dataset, TEXTS, [{"doc_id": doc_id_of(name), "kind": "prose", "letters_sha256": letters}])
+    found = reached(lake, "path", "ann/tools:a.py")
+    copies = {} if letters is None else {"https://other.example/mirror": "exact copy"}
+    assert found == {"ann/tools:a.py": "path", **copies}
+
+
+def test_blends_of_texts_are_named(tmp_path: Path) -> None:
+    """They read a document as it stands in the table of texts, without any window."""
+    lake = open_lake(tmp_path)
+    row = {"doc_id": doc_id_of("page"), "path": "page", "kind": "prose", "content_sha256": "0" * 64}
+    put(lake, "notes", DOCUMENTS, [row])
+    lake.create_namespace("main")
+    put_tokenizer(lake)
+    put_texts(lake, "main.texts", {doc_id_of("page"): "a word of many words", doc_id_of("elsewhere"): "words"})
+    spec = BlendSpec((SourceSpec("main.texts"),), name="texts", texts=TextSpec("main.tokenizer", 16))
+    Blender(lake).create(spec)
+    [entry] = add_entries(lake, opt_outs_of(lake, "record", ["page"], "somebody"))
+    found = make_plan(lake, [entry.entry]).of(entry.entry)
+    assert any("texts" in json.dumps(blend) for blend in found["blends"]), found["blends"]

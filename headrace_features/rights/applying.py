@@ -70,7 +70,7 @@ def apply_plan(lake: Lake, plan: Plan) -> Iterator[str]:
         detail |= {"tables": _changed(catalogue, detail["windows"]), "run_id": lake.run_id}
         del detail["at"]
     if details:
-        note_excision(catalogue, details)
+        note_excision(catalogue, details, {entry.entry: entry.applied for entry in entries})
     yield f"{len(details):,} entries are applied: {len(doc_ids):,} documents are out of all packed tables"
     yield from _remaining(plan, entries)
 

@@ -11,13 +11,14 @@ Each round reads a table once, for the documents that the round before reached.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import BooleanExpression, GreaterThanOrEqual
+from pyiceberg.expressions import BooleanExpression, GreaterThanOrEqual, In
 
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from headrace_features.rights.named import Hits, Reached, rows_among
@@ -26,6 +27,7 @@ from spark_jobs.lake.files.lookups import EVERYTHING, read_batches
 from spark_jobs.sources.landing.derivations import derivations, descendants, staying
 
 _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
+_BLANK = frozenset(hashlib.sha256(blank).hexdigest() for blank in (b"", b"\n", b"\r\n", b"\xef\xbb\xbf"))
 _LIKE = ("near copy", "passage")  # what shares a part
 
 
@@ -71,9 +73,10 @@ def _not_compared(corpus: CorpusFacts) -> Iterator[str]:
 def _links(catalogue: Catalog, there: Collection[CorpusFacts], doc_ids: Collection[str]) -> Iterator[Link]:
     """Every link from some documents."""
     wanted = pa.array(sorted(doc_ids), pa.string())
-    yield from _equal(catalogue, wanted)
+    written = pa.array(sorted(set(doc_ids) - _blank(catalogue, wanted)), pa.string())
+    yield from _equal(catalogue, written)
     for corpus in there:
-        yield from _exact(catalogue, corpus, wanted)
+        yield from _exact(catalogue, corpus, written)
         yield from _near(catalogue, corpus, wanted)
         yield from _passages(catalogue, corpus, wanted)
     yield from _derived(catalogue, doc_ids)
@@ -99,6 +102,13 @@ def _both_ways(rows: Iterator[Link], wanted: pa.Array) -> Iterator[Link]:
             yield link
         if link.target in there:
             yield Link(link.target, link.source, link.how, link.detail)
+
+
+def _blank(catalogue: Catalog, wanted: pa.Array) -> set[str]:
+    """Documents of nothing: an empty `__init__.py` is no copy of anybody's."""
+    names = [f"{dataset}.documents" for dataset in namespaces_with(catalogue, "documents")]
+    columns, blank = ("doc_id", "content_sha256"), In("content_sha256", _BLANK)
+    return {row["doc_id"] for name in names for row in _rows(catalogue, name, columns, columns[:1], wanted, blank)}
 
 
 def _equal(catalogue: Catalog, wanted: pa.Array) -> Iterator[Link]:

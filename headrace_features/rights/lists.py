@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace_features.rights.register import KINDS
-from headrace_features.rights.signals import Reservation, shown
+from headrace_features.rights.signals import Reservation, shown, utf_8
 from headrace_features.rights.signals.ai_txt import read_ai_txt
 from headrace_features.rights.signals.robots import Pattern, read_robots
 from headrace_features.rights.signals.rsl import Rsl, read_rsl
@@ -110,7 +110,7 @@ def _guess(value: str, bare: str) -> str:
 
 def detect(name: str, data: bytes) -> str:
     """The format of a file by its name and first bytes."""
-    head = data[:65_536].removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = utf_8(data[:65_536]).lstrip()
     if head[:1] in (b"[", b"{"):
         return "tdmrep" if b'"location"' in head else "bigcode"
     if name.lower().endswith("ai.txt"):

@@ -2,7 +2,7 @@
 
     entry                       names
     domain example.org          https://example.org/a, http://www.example.org:8080/
-    url_prefix https://b.org/x  http://b.org/x, https://b.org/x/y, https://b.org/xy
+    url_prefix https://b.org/x  http://b.org/x, https://www.b.org/x/y, https://b.org/xy, https://b.org/%78
     repository ann/*            Ann/tools
     path docs/*                 docs/a/b.txt, docs/a.jsonl#7
     author [two hashes]         "Ann Miller <ann@example.org>", "Miller, Ann; Bob Lee"
@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headrace_features.rights.register import Entry, Kind, author_hash
+from headrace_features.rights.signals.robots import path_of
 from headrace_features.rights.subjects import canonical_host, canonical_url
 from spark_jobs.exceptions import InputError
 
@@ -28,6 +29,7 @@ AUTHORS: Final = ("author", "authors", "byline", "creator", "creators", "from", 
 """Keys that say who wrote it."""
 _NONE: Final[tuple[str, ...]] = ()
 _ADDRESS = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"]+")
+_RESERVED = re.compile(r"%(2[1246789A-E]|3[ABD]|40|5B|5D)")  # those that `path_of` keeps, but `#`, `%`, `/` and `?`
 _SEPARATORS = re.compile(r"\s*(?:[;,&|\n]|\band\b)\s*")
 
 
@@ -77,12 +79,12 @@ class Matcher:
 
     def host(self, host: str) -> tuple[str, ...]:
         """All entries of a domain that name a host, in its canonical form."""
-        found = [entry for parent in _parents(host) for entry in self.named.get(("domain", parent), _NONE)]
+        found = [entry for parent in _domains(host) for entry in self.named.get(("domain", parent), _NONE)]
         return tuple(found)
 
     def has_host(self, host: str) -> bool:
         """Whether an entry may name an address on a host, so that the others need no look."""
-        return bool(self.host(host)) or host in self.hosts
+        return bool(self.host(host)) or host.removeprefix("www.") in self.hosts
 
     def url(self, url: str) -> str | None:
         """The entry whose domain or prefix has a URL; http and https are the same page."""
@@ -120,8 +122,10 @@ class Matcher:
                 return _NONE
             host = _host(key)
             if kind == "domain":
-                return _parents(host.partition(":")[0] if host.count(":") == 1 else host)
-            return [key[:length] for length in self.lengths.get(host, ()) if length <= len(key)]
+                return _domains(host.partition(":")[0] if host.count(":") == 1 else host)
+            key = _prefix_key(value) or key
+            key += "" if key.endswith("/") or "?" in key else "/"  # `/blog` is the page of `/blog/`
+            return [key[:length] for length in self.lengths.get(_host(key), ()) if length <= len(key)]
         if kind == "repository":
             name = _compared(kind, value)
             return (name, f"{name.rpartition('/')[0]}/*")
@@ -145,6 +149,19 @@ def url_key(url: str) -> str | None:
         return None if plain is None else plain[1].strip(". ").lower() + (plain[2] or "/")
 
 
+def _prefix_key(url: str) -> str | None:
+    """A URL as prefixes are compared: without `www.`, with %xx of its path as the characters that they stand for.
+
+    In a query they may tell `+` from a blank, so there they are as RFC 9309 compares them.
+    """
+    key = url_key(url)
+    if key is None or "/" not in key:
+        return key
+    host, _, rest = key.removeprefix("www.").partition("/")
+    path, mark, query = path_of(f"/{rest}").decode().partition("?")
+    return f"{host}{_RESERVED.sub(lambda match: chr(int(match[1], 16)), path)}{mark}{query}"
+
+
 def url_host(url: str) -> str | None:
     """The canonical host of a URL, without port."""
     key = url_key(url)
@@ -153,9 +170,11 @@ def url_host(url: str) -> str | None:
 
 def author_names(text: str) -> list[str]:
     """Names and addresses in a text about authors, the whole text first; `Miller, Ann` is `Ann Miller` too."""
-    names = [text, *_ADDRESS.findall(text)]
+    addresses = _ADDRESS.findall(text)
+    names = [text, *addresses, *(address.strip("'.") for address in addresses)]
     bare = re.sub(r"\s*[<(\[]?" + _ADDRESS.pattern + r"[>)\]]?\s*", ";", text)
-    for part in [bare, *re.split(r"[;&|\n]", bare)]:
+    bare = re.sub(r"""["'],\s*["']""", ";", bare.strip("[] "))  # a list in JSON or Python
+    for part in [bare, *re.split(r"[;&|\n]|\band\b", bare)]:
         names.append(part.strip(" ;,\"'"))
         family, comma, first = part.strip(" ;\"'").partition(",")
         if comma and "," not in first:
@@ -167,7 +186,7 @@ def author_names(text: str) -> list[str]:
 def _compared(kind: Kind, value: str) -> str:
     """A stored value as it is compared: schemes of addresses, and case where names have none, do not count."""
     if kind == "url_prefix":
-        return url_key(value) or value
+        return _prefix_key(value) or value
     if kind == "domain":
         try:
             return canonical_host(value)
@@ -187,6 +206,12 @@ def _parents(host: str) -> Iterator[str]:
     while host:
         yield host
         host = host.partition(".")[2]
+
+
+def _domains(host: str) -> Iterator[str]:
+    """What entries of a domain call a host: itself, its parents, and `www.` of a host without."""
+    yield from _parents(host)
+    yield f"www.{host}"
 
 
 def _path_keys(path: str) -> Iterator[str]:

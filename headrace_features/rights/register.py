@@ -181,11 +181,37 @@ def decide(catalogue: Catalog, entry_ids: Sequence[str], decision: Decision, rea
     append(catalogue, lambda: [_row("decision", entry, decision=decision, reason=reason) for entry in entry_ids])
 
 
-def note_excision(catalogue: Catalog, details: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what was taken out, by entry; called once for each entry whose documents are out."""
-    append(
-        catalogue, lambda: [_row("excision", entry, detail=canonical_json(found)) for entry, found in details.items()]
-    )
+def note_excision(
+    catalogue: Catalog,
+    details: Mapping[str, Mapping[str, Any]],
+    applied: Mapping[str, datetime | None] | None = None,
+) -> None:
+    """Write what was taken out, by entry; called once for each entry whose documents are out.
+
+    Args:
+        catalogue: of the lake.
+        details: what was taken out, by entry.
+        applied: when each was applied before; what another command wrote since, of the same documents, is enough.
+    """
+
+    def rows() -> list[dict[str, Any]]:
+        log = [row for row in read_log(catalogue) if row["act"] == "excision"] if applied is not None else []
+        newest = {row["entry"]: row for row in log if applied and _is_later(row["at"], applied.get(row["entry"]))}
+        return [
+            _row("excision", entry, detail=canonical_json(found))
+            for entry, found in details.items()
+            if entry not in newest or not _taken(found) <= _taken(json.loads(newest[entry]["detail"]))
+        ]
+
+    append(catalogue, rows)
+
+
+def _is_later(moment: datetime, other: datetime | None) -> bool:
+    return other is None or moment > other
+
+
+def _taken(detail: Mapping[str, Any]) -> set[str]:
+    return {document["doc_id"] for document in detail["documents"]}
 
 
 def entries(catalogue: Catalog) -> list[Entry]:

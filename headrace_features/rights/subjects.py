@@ -23,6 +23,7 @@ from headrace_features.rights.register import Kind, OptOut, Scope, author_hash, 
 from spark_jobs.exceptions import InputError
 
 _HEX = re.compile(r"[0-9a-f]{64}")
+_REPOSITORY_ADDRESS = re.compile(r"(?i)https?://[^/]+/([^/?#]+)/([^/?#]+?)(?:\.git)?(?:[/?#].*)?\Z")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -41,6 +42,8 @@ def canonical(kind: Kind, value: str) -> str:
         value = value.lower().removeprefix("sha256:")
         if not _HEX.fullmatch(value):
             raise InputError(f"opt-out of sha256 {value[:80]!r}: give 64 hex digits of the file's SHA-256")
+    if kind == "repository" and (address := _REPOSITORY_ADDRESS.match(value)):
+        value = f"{address[1]}/{address[2]}"
     if not value:
         raise InputError(f"opt-out of a {kind}: the value is empty; name what is to be left out")
     return value

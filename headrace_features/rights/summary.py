@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
-from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from headrace_features.rights.register import entries
 from headrace_features.rights.summary_counts import Counts
-from headrace_features.rights.summary_facts import KNOWN_SECTIONS, DatasetFacts, Section, SummaryFacts
-from spark_jobs.exceptions import nearest
+from headrace_features.rights.summary_facts import KNOWN_SECTIONS, DatasetFacts, Section, SummaryFacts, check_datasets
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
@@ -78,14 +76,8 @@ def size_range(tokens: int) -> str:
 
 
 def build(catalogue: Catalog, counts: Counts, facts: SummaryFacts) -> Summary:
-    """Fill the template in.
-
-    Raises:
-        CommandError: something is stated of a dataset that the lake has not.
-    """
-    there = namespaces_with(catalogue, "documents")
-    if unknown := next((name for name in facts.datasets if name not in there), None):
-        raise CommandError(f"datasets.{unknown}: the lake has no such dataset{nearest(unknown, there)}")
+    """Fill the template in; facts of datasets that are not there stop it (`CommandError`)."""
+    check_datasets(facts, namespaces_with(catalogue, "documents"))
     builder = _Builder(catalogue, counts, facts)
     parts = (
         Part("1.1", "Provider identification", tuple(builder.provider())),
@@ -175,9 +167,7 @@ class _Builder:
         )
         yield Value("Text: training data size", text, "lake")
         if counts.unknown_tokens:
-            gone = (
-                f"{counts.unknown_tokens:,} tokens read are of documents of datasets that are not in the lake any more"
-            )
+            gone = f"{counts.unknown_tokens:,} tokens read are of datasets that are not in the lake any more"
             yield Value("Text: left out of this summary", gone, "lake")
         yield _stated("Text: types of content", self.facts.content, "content")
         yield Value("Text: kinds of documents", _rows(counts.by("kind"), "kind"), "lake")
@@ -233,6 +223,8 @@ class _Builder:
         if unknown:
             some = ", ".join(unknown[:5]) + (", .." if len(unknown) > 5 else "")
             return _missing("Used", f"datasets.NAME.section of {some}")
+        if gone := self.counts.unknown_tokens:
+            return _missing("Used", f"{gone:,} tokens are of datasets that are gone; say it in other")
         return Value("Used", "no", "lake")
 
     def listed(self, names: list[str], **columns: str) -> list[dict[str, Any]]:
@@ -355,7 +347,7 @@ class _Builder:
             yield Value("Generating models", models, "lake" if recorded else "stated")
         for name in names:
             of_one = self.counts.of_datasets([name])["model"]
-            if of_one.null_count == len(of_one) and not self.said(name).models:
+            if of_one.null_count and not self.said(name).models:
                 yield _missing(f"Generating model of {name}", f"datasets.{name}.models")
         yield Value("Datasets", self.listed(names), "lake")
 

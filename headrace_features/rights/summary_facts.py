@@ -12,7 +12,7 @@ Whatever a lake knows is not stated here, and whatever is stated neither here no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dagster_project.exceptions import CommandError
 from dagster_project.project.diagnosis import read_yaml
 from dagster_project.run_config import refusal
+from spark_jobs.exceptions import nearest
 
 Section = Literal["public", "licensed", "private", "crawled", "user", "synthetic", "other"]
 KNOWN_SECTIONS: Final[Mapping[str, Section]] = {"hub": "public", "generated": "synthetic", "executed": "synthetic"}
@@ -108,3 +109,13 @@ def read_facts(file: Path | None) -> SummaryFacts:
         return SummaryFacts.model_validate(read_yaml(file) or {})
     except ValidationError as error:
         raise CommandError(f"{file}: {refusal(error, SummaryFacts)}") from error
+
+
+def check_datasets(facts: SummaryFacts, there: Collection[str]) -> None:
+    """Refuse facts of datasets that a lake does not have: a name with a typo would be left out unseen.
+
+    Raises:
+        CommandError: there is one.
+    """
+    for name in sorted(facts.datasets.keys() - set(there)):
+        raise CommandError(f"facts: datasets.{name}: the lake has no such dataset{nearest(name, there)}")

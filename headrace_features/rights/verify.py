@@ -65,6 +65,8 @@ class Log:
         """What is not as it was written, a sentence each, with the name of the row or root."""
         yield from _faults_of_rows(self.rows)
         yield from _faults_of_property(self.stated, self.prefixes)
+        if self.rows and not self.days:
+            yield f"{ROOTS}: has no root of any day, and the register has {len(self.rows)} rows"
         for row in self.days:
             if fault := _fault(row["leaves"], row["root"], self.prefixes) or _fault_of_day(row, self.rows):
                 yield f"root of {row['day']} over {row['leaves']} leaves in {ROOTS}: {fault}"
@@ -84,9 +86,9 @@ def stated_roots(catalogue: Catalog) -> Iterator[StatedRoot]:
         for snapshot in table.snapshots() if table is not None else ():
             stated = snapshot.summary.additional_properties.get(ROOT_PROPERTY) if snapshot.summary is not None else None
             if stated is not None:
-                count, _, root = stated.partition(":")
+                count, root = _stated(stated)
                 day = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC).date()
-                yield StatedRoot(f"snapshot {snapshot.snapshot_id} of {identifier}, {day},", int(count), root)
+                yield StatedRoot(f"snapshot {snapshot.snapshot_id} of {identifier}, {day},", count, root)
 
 
 def _faults_of_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -105,16 +107,24 @@ def _faults_of_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _faults_of_property(stated: str | None, whole: Sequence[str]) -> Iterator[str]:
-    count, _, root = (stated or "0:").partition(":")
+    count, root = (0, "") if stated is None else _stated(stated)
     if stated is None and len(whole) > 1:
         yield f"{OPT_OUTS}: has rows, and no root in {ROOT_PROPERTY}"
-    elif stated is not None and (fault := _fault(int(count), root, whole)):
+    elif stated is not None and (fault := _fault(count, root, whole)):
         yield f"{OPT_OUTS}: its root over {count} leaves in {ROOT_PROPERTY}: {fault}"
-    for leaf in range(int(count), len(whole) - 1):
+    for leaf in range(max(count, 0), len(whole) - 1):
         yield f"leaf {leaf}: was inserted beside the register, whose root is over {count} leaves"
 
 
+def _stated(text: str) -> tuple[int, str]:
+    """Count and root of `COUNT:ROOT`; -1 where somebody wrote anything else."""
+    count, _, root = text.partition(":")
+    return int(count) if count.isdecimal() and root else -1, root
+
+
 def _fault(count: int, root: str, whole: Sequence[str]) -> str:
+    if count < 0:
+        return "no register has fewer than 0 rows: it was written by hand"
     if count >= len(whole):
         return f"only {len(whole) - 1} rows are there"
     return "" if root == whole[count] else f"is {root[:16]}.., that of the first {count} rows is {whole[count][:16]}.."

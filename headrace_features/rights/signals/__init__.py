@@ -28,7 +28,7 @@ Signal = Literal[
 
 _SHOWN: Final = 300
 
-__all__ = ["Reservation", "Scope", "Signal", "shown", "strictest"]
+__all__ = ["Reservation", "Scope", "Signal", "shown", "strictest", "utf_8"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,13 @@ def strictest(reservations: Iterable[Reservation]) -> Reservation | None:
     """The first that forbids, else the first that allows, else None: none of them speaks of it."""
     spoken = [reservation for reservation in reservations if reservation.allowed is not None]
     return min(spoken, key=lambda reservation: bool(reservation.allowed), default=None)
+
+
+def utf_8(data: bytes) -> bytes:
+    """A file as UTF-8 without its mark: some editors save all that they save in UTF-16, and the mark says so."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
+    return data.removeprefix(b"\xef\xbb\xbf")
 
 
 def shown(text: str) -> str:

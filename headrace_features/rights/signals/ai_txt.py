@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headrace_features.rights.signals import Reservation
+from headrace_features.rights.signals import Reservation, utf_8
 from headrace_features.rights.signals.robots import LINE_ENDS, Pattern, Robots, read_robots
 
 # `*.js` is the extension js, where robots.txt has every path with `.js` in it, `/data.json` too.
@@ -37,7 +37,7 @@ class AiTxt:
 
 def read_ai_txt(data: bytes) -> AiTxt:
     """Read an ai.txt."""
-    return AiTxt(read_robots(_EXTENSION.sub(rb"\1$", LINE_ENDS.sub(b"\n", data))))
+    return AiTxt(read_robots(_EXTENSION.sub(rb"\1$", LINE_ENDS.sub(b"\n", utf_8(data)))))
 
 
 def _of_training(answer: Reservation) -> Reservation:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from headrace_features.rights.signals import Reservation, shown
+from headrace_features.rights.signals import Reservation, shown, utf_8
 
 LIMIT_BYTES: Final = 512 * 1024  # RFC 9309, 2.5: a parser reads at least 500 KiB
 _GLOBAL: Final = frozenset({"sitemap", "license", "host"})  # of the whole file, not of a group
@@ -122,7 +122,7 @@ class Robots:
 def read_robots(data: bytes) -> Robots:
     """Read a robots.txt; of one above 512 KiB the lines that are whole there."""
     is_cut = len(data) > LIMIT_BYTES
-    lines = LINE_ENDS.split(data[:LIMIT_BYTES].removeprefix(b"\xef\xbb\xbf"))
+    lines = LINE_ENDS.split(utf_8(data[:LIMIT_BYTES]))
     records = list(_records(lines[:-1] if is_cut else lines))
     licences = tuple(record.value.decode("utf-8", "replace") for record in records if record.key == "license")
     return Robots(licences, is_cut, _groups(records, True), _groups(records, False))

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from headrace_features.rights.signals import Reservation, shown
+from headrace_features.rights.signals import Reservation, shown, utf_8
 from headrace_features.rights.signals.robots import Pattern, path_of
 
 
@@ -37,7 +37,7 @@ class TdmRep:
 def read_tdmrep(data: bytes) -> TdmRep:
     """Read a tdmrep.json."""
     try:
-        rules = json.loads(data.decode("utf-8-sig"))
+        rules = json.loads(utf_8(data).decode())
     except (ValueError, RecursionError) as error:
         return TdmRep(shown(f"no JSON: {error}"))
     listed = rules if isinstance(rules, list) else [rules]

@@ -36,6 +36,8 @@ DOCUMENTS_OF: dict[str, dict[str, dict[str, Any]]] = {
         "zed/more:other_part.py": {}, "zed/more:alone.py": {}, "zed/more:by.py": {"metadata": {"author": "A. Miller"}},
         "zed/more:also.py": {"metadata": {"from": "Ann Miller <ann@example.org>"}},
         "zed/more:not.py": {"metadata": {"author": "Ann Millers"}},
+        "ann/tools:blank.py": {"copy": ""}, "zed/more:blank.py": {"copy": ""}, "ann/tools:line.py": {"copy": "\n"},
+        "zed/more:line.py": {"copy": "\n"},
     },
     "web": {
         "page": {"metadata": {"url": "http://www.example.org/blog/1?x=2"}},
@@ -93,6 +95,8 @@ def make(root: Path) -> SqlCatalog:
     ], config={"thresholds": {kind: [0.6, 0.7] for kind in KINDS}})  # fmt: skip
     put(catalogue, "main", EXACT_DUPLICATES, [
         {"dataset": "code", "doc_id": doc_id_of("bob/tools:a.py"), "witness_doc_id": doc_id_of("ann/tools:a.py"),
+         "matched": "bytes"},
+        {"dataset": "code", "doc_id": doc_id_of("zed/more:blank.py"), "witness_doc_id": doc_id_of("ann/tools:blank.py"),
          "matched": "bytes"}])  # fmt: skip
     passage = {"dataset": "code", "first_dataset": "code", "first_doc_id": doc_id_of("ann/tools:b.py"), "words": 60}
     put(catalogue, "main", PASSAGES, [

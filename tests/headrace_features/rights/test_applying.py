@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
+from dagster_project.project.loading import open_lake
 from headrace_features.rights import applying
 from headrace_features.rights.plan import make_plan
 from headrace_features.rights.register import Entry, add_entries, entries, read_log
@@ -113,3 +114,12 @@ def test_a_killed_command_is_finished_by_the_same_one(
     assert first["windows"] == hit["windows"] and not second["documents"]
     left = {part["doc_id"] for row in rows_of(catalogue) for part in row["segments"]}
     assert left.isdisjoint(document["doc_id"] for document in hit["documents"]) and left
+
+
+def test_commands_at_once_write_a_row_for_each_entry(catalogue: Catalog) -> None:
+    """Both planned before either was done; who comes last finds that nothing is left to note."""
+    enter(catalogue)
+    lake = open_lake("rights apply")
+    plans = [make_plan(catalogue) for _ in range(2)]
+    told = [list(applying.apply_plan(lake, plan)) for plan in plans]
+    assert all(told) and len(excisions(catalogue)) == len(acts(catalogue)) == 2

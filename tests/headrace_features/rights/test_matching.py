@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace_features.rights.matching import Matcher
 from headrace_features.rights.register import Entry, Kind, OptOut, author_hash
+from headrace_features.rights.subjects import canonical
 
 NOW = datetime(2026, 9, 1, tzinfo=UTC)
 HOSTS = st.lists(st.sampled_from(["a", "b", "www"]), min_size=1, max_size=3).map(
@@ -41,13 +42,54 @@ def test_a_url_has_the_entries_that_a_comparison_with_all_has(
 ) -> None:
     """A domain has all hosts below it, a prefix what begins with it, and http and https are the same page."""
     asked = [entry("domain", domain) for domain in domains] + [entry("url_prefix", prefix) for prefix in prefixes]
-    host, plain = str(urlsplit(url).hostname), url.partition("://")[2]
+    host, plain = str(urlsplit(url).hostname), f"{_bare(url).rstrip('/')}/"
     below = {at.entry for at in asked if f".{host}".endswith(f".{at.opt_out.values[0]}")}
-    begun = {at.entry for at in asked if plain.startswith(at.opt_out.values[0].partition("://")[2])}
+    below |= {at.entry for at in asked if at.opt_out.values[0] == f"www.{host}"}
+    begun = {at.entry for at in asked if plain.startswith(_bare(at.opt_out.values[0]))}
     domain = {at.entry for at in asked if at.opt_out.kind == "domain"}
     chosen, wanted = matcher(*asked), (below & domain) | (begun - domain)
     assert {*chosen.hits("domain", url), *chosen.hits("url_prefix", url)} == wanted
     assert (chosen.url(url) is None) == (not wanted) and set(chosen.host(host)) <= wanted
+
+
+def _bare(url: str) -> str:
+    return url.partition("://")[2].removeprefix("www.")
+
+
+@given(st.text("aé~/ü%(", max_size=6), st.data())
+def test_a_prefix_has_its_page_however_its_address_is_written(path: str, data: st.DataObject) -> None:
+    """Characters that %xx may stand for, `www.`, a default port, another scheme and a slash that was left out."""
+    path = path.replace("%", "%25").strip("/") or "x"
+    asked = entry("url_prefix", canonical("url_prefix", f"https://ann.org/{path}/"))
+    written = "".join(
+        quote(sign, safe="") if sign not in "/%" and data.draw(st.booleans()) else sign for sign in path
+    ).replace("%c3", "%C3")
+    start = data.draw(st.sampled_from(["http://", "https://www.", "HTTPS://WWW.", "https://user@"]))
+    end = data.draw(st.sampled_from(["", "/", "/#top", "/below?x=1"]))
+    assert matcher(asked).hits("url_prefix", f"{start}ann.org/{written}{end}") == (asked.entry,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["Bob Ray", "Ann Lee"]', "['Ann Lee', 'Bob Ray']", "Ray, Bob and Lee, Ann", "Lee, Ann and Ray, Bob",
+        '["Lee, Ann", "Ray, Bob"]', "['ann@example.org']", "Mail of ann@example.org.",
+    ],
+)  # fmt: skip
+def test_an_author_in_a_list_that_became_text_is_an_author(text: str) -> None:
+    """As JSONL has lists of authors, and bibliographies several families first."""
+    asked = entry("author", *(author_hash("salt", name) for name in ("Ann Lee", "ann@example.org")))
+    assert matcher(asked).hits("author", text) == (asked.entry,)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://github.com/Ann/Tools", "http://gitlab.com/ann/tools.git", "https://github.com/ann/tools/tree/main/x?y"],
+)
+def test_a_repository_may_be_named_by_its_address(url: str) -> None:
+    """An entry that names no document of any lake would be taken for one that hits nothing."""
+    asked = entry("repository", canonical("repository", url))
+    assert matcher(asked).hits("repository", "ann/tools") == (asked.entry,)
 
 
 @given(st.lists(PATHS.filter(bool), max_size=5), PATHS.filter(bool), st.booleans())

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_features.rights.lists import detect
 from headrace_features.rights.signals import Reservation, strictest
 from headrace_features.rights.signals.ai_txt import read_ai_txt
 from headrace_features.rights.signals.headers import read_headers, read_html
+from headrace_features.rights.signals.robots import read_robots
 from headrace_features.rights.signals.rsl import read_rsl
 from headrace_features.rights.signals.tdmrep import read_tdmrep
 
@@ -237,3 +239,18 @@ def test_any_bytes_have_an_answer(data: bytes, text: str) -> None:
     assert read_html(data, text).reservations is not None
     value = data.decode("latin-1")
     assert read_headers([("x-robots-tag", value), ("link", value), ("tdm-reservation", value)], text).other is not None
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_file_says_the_same_in_any_encoding_that_it_marks(codec: str) -> None:
+    """Editors save in UTF-16; what could not be read would be taken for a site that says nothing."""
+    mark = b"\xfe\xff" if codec == "utf-16-be" else b""
+    rules, url = "User-agent: *\nDisallow: /é/\n", "https://a.example/%C3%A9/1"
+    tdm = json.dumps([{"location": "/é/", "tdm-reservation": 1}], ensure_ascii=False)
+    assert read_robots(mark + rules.encode(codec)).page("x", url).allowed is False
+    assert read_ai_txt(mark + rules.encode(codec)).page("x", url).allowed is False
+    assert read_tdmrep(mark + tdm.encode(codec)).page(url).allowed is False
+    assert (detect("file", mark + rules.encode(codec)), detect("file", mark + tdm.encode(codec))) == (
+        "robots",
+        "tdmrep",
+    )

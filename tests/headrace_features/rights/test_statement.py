@@ -250,6 +250,35 @@ def a_text_let_in(stated: Stated, statement: dict[str, Any]) -> None:
     stated.catalogue.load_table(EXCISIONS).delete(EqualTo("doc_id", stated.gone[0]))
 
 
+def a_verdict_changed(stated: Stated, statement: dict[str, Any]) -> None:
+    """The statement of an entry that waits says that its documents are out."""
+    [waits] = register.add_entries(stated.catalogue, [replace(ASKED, values=("b.example",), request="new")])
+    statement |= {**statement_of(stated.catalogue, waits.entry), "verdict": "absent", "claim": statement["claim"]}
+
+
+def another_request(stated: Stated, statement: dict[str, Any]) -> None:
+    """A statement without leaves about what nobody asked."""
+    statement |= {"about": "letter 9", "entries": [], "leaves": [], **{key: [] for key in FACTS}}
+
+
+def a_reader_left_out(stated: Stated, statement: dict[str, Any]) -> None:
+    """The statement does not name a run."""
+    statement["read_before"] = []
+
+
+def another_value(stated: Stated, statement: dict[str, Any]) -> None:
+    """The statement is about what another entry asks."""
+    statement["entries"][0]["values"] = ["other.example"]
+
+
+def a_packed_table_called_another(stated: Stated, statement: dict[str, Any]) -> None:
+    """A table holds a document again, and has not the property of packed tables any more."""
+    a_window_that_holds_a_document(stated, statement)
+    table = stated.catalogue.load_table(CODE)
+    table.transaction().remove_properties("headrace.window-tokens").commit_transaction()
+
+
+FACTS = ("documents", "read_before", "derived", "models")
 TAMPERED = [
     (a_row_changed, "leaf 1 (entry of entry"),
     (an_entry_removed, "leaf 0: its row was removed"),
@@ -262,6 +291,11 @@ TAMPERED = [
     (a_leaf_changed, "leaf 2 of the statement: is not the row"),
     (a_path_changed, "leaf 2 of the statement: its path"),
     (a_text_let_in, f"FAULT {TEXTS} at"),
+    (a_verdict_changed, "'waiting'"),
+    (another_request, "Its entries are none"),
+    (a_reader_left_out, "FAULT read_before"),
+    (another_value, "is not that of leaf 2"),
+    (a_packed_table_called_another, "still holds document"),
 ]
 Tamper = Callable[[Stated, dict[str, Any]], None]
 

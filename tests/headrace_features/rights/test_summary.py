@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,32 @@ def test_nothing_is_inferred(lake: Catalog, counts: Counts) -> None:
     summary = build_of(lake, counts, partly)
     assert part(summary, "2.3")[0].value == "yes" and part(summary, "2.1")[0].origin == "missing"
     assert any("datasets.web.crawler" in line for line in summary.missing)
+
+
+@pytest.mark.parametrize("name", ["wbe", "Web", "main", "web.documents"])
+def test_facts_of_no_dataset_are_refused(lake: Catalog, counts: Counts, name: str) -> None:
+    """A typo would leave a dataset without its facts, and nobody would see it."""
+    facts = SummaryFacts(datasets={**STATED.datasets, name: DatasetFacts(section="user")})
+    with pytest.raises(CommandError, match=rf"datasets\.{name}: the lake has no such dataset"):
+        build_of(lake, counts, facts)
+
+
+def test_what_was_read_of_deleted_datasets_is_not_answered_no(lake: Catalog, counts: Counts) -> None:
+    """They may have been of any kind."""
+    stated = SummaryFacts(datasets=dict.fromkeys(DATASETS, DatasetFacts(section="other")))
+    assert part(build_of(lake, counts, stated), "2.3")[0].value == "no"
+    summary = build_of(lake, replace(counts, unknown_tokens=7), stated)
+    assert {part(summary, number)[0].origin for number in _SECTIONS[:4]} == {"missing"}
+
+
+def test_a_generating_model_is_missing_where_some_documents_have_none(lake: Catalog, counts: Counts) -> None:
+    """Those of other documents are recorded."""
+    names = pa.array([None if at % 5 == 0 else name for at, name in enumerate(counts.documents["model"].to_pylist())])
+    at = counts.documents.schema.get_field_index("model")
+    some = replace(counts, documents=counts.documents.set_column(at, "model", names.cast(pa.string())))
+    stated = STATED.model_copy(update={"datasets": {**STATED.datasets, "twins": DatasetFacts(section="synthetic")}})
+    assert not any("Generating model" in line for line in build_of(lake, counts, stated).missing)
+    assert any("Generating model of twins" in line for line in build_of(lake, some, stated).missing)
 
 
 def test_six_kinds_of_sources_are_told_field_by_field(lake: Catalog, counts: Counts) -> None:

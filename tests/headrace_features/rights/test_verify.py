@@ -197,3 +197,16 @@ def test_whatever_is_tampered_with_is_named(
     named = "root of snapshot" if hidden == 2 and of_snapshot else named
     faults = list(now.faults())
     assert any(named in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize("text", ["garbage", "", ":", "-1:00", "x:00", "10"])
+def test_a_root_that_is_none_is_named_and_stops_no_other_check(log: Log, text: str) -> None:
+    """The property is anybody's to write."""
+    faults = list(replace(log, stated=text).faults())
+    assert faults and ROOT_PROPERTY in faults[0]
+
+
+def test_a_table_of_roots_that_is_gone_is_named(log: Log) -> None:
+    """Dropped, or emptied."""
+    assert not list(log.faults())
+    assert any(register.ROOTS in fault for fault in replace(log, days=[]).faults())

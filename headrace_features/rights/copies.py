@@ -6,19 +6,22 @@
     named   --passage-> has a part     likewise
     any     --derived-> rephrased      a document of its own, whose copies follow
 
+Copies of what is nobody's own are not followed: empty files, and texts of licences by their names, which a thousand
+projects have from one template.
 Each round reads a table once, for the documents that the round before reached.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import BooleanExpression, GreaterThanOrEqual, In
+from pyiceberg.expressions import BooleanExpression, GreaterThanOrEqual
 
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from headrace_features.rights.named import Hits, Reached, rows_among
@@ -28,6 +31,7 @@ from spark_jobs.sources.landing.derivations import derivations, descendants, sta
 
 _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
 _BLANK = frozenset(hashlib.sha256(blank).hexdigest() for blank in (b"", b"\n", b"\r\n", b"\xef\xbb\xbf"))
+_LICENCE = re.compile(r"(?i)(?:^|/)(?:un)?licen[cs]es?(?:[-._][^/]*)?$|(?:^|/)(?:copying|notice)(?:[-._][^/]*)?$")
 _LIKE = ("near copy", "passage")  # what shares a part
 
 
@@ -45,14 +49,14 @@ def follow_copies(catalogue: Catalog, hits: Hits) -> None:
     there = corpora(catalogue) if hits.documents else []
     hits.not_asked += [line for corpus in there for line in _not_compared(corpus)]
     hits.not_asked += staying("wrote from these") if hits.documents else ()
-    frontier = {entry: dict(documents) for entry, documents in hits.documents.items()}
+    frontier, shared = {entry: dict(documents) for entry, documents in hits.documents.items()}, set[str]()
     while frontier:
         by_doc: dict[str, list[tuple[str, bool]]] = defaultdict(list)
         for entry, documents in frontier.items():
             for doc_id, reached in documents.items():
                 by_doc[doc_id].append((entry, reached.whole))
         frontier = {}
-        for link in _links(catalogue, there, by_doc):
+        for link in _links(catalogue, there, by_doc, shared):
             for entry, is_whole in by_doc[link.source]:
                 if link.source == link.target or (link.how in _LIKE and not is_whole):
                     continue
@@ -60,6 +64,8 @@ def follow_copies(catalogue: Catalog, hits: Hits) -> None:
                 reached = Reached(link.how, link.source, link.detail, whole)
                 if hits.add(entry, link.target, reached):
                     frontier.setdefault(entry, {})[link.target] = reached
+    if shared:
+        hits.not_asked.append(f"copies of {len(shared):,} texts of licences and empty files, which are nobody's own")
 
 
 def _not_compared(corpus: CorpusFacts) -> Iterator[str]:
@@ -70,15 +76,17 @@ def _not_compared(corpus: CorpusFacts) -> Iterator[str]:
         yield f"{corpus.name}: copied passages, as it has no selection `passages`"
 
 
-def _links(catalogue: Catalog, there: Collection[CorpusFacts], doc_ids: Collection[str]) -> Iterator[Link]:
-    """Every link from some documents."""
-    wanted = pa.array(sorted(doc_ids), pa.string())
-    written = pa.array(sorted(set(doc_ids) - _blank(catalogue, wanted)), pa.string())
+def _links(
+    catalogue: Catalog, there: Collection[CorpusFacts], doc_ids: Collection[str], shared: set[str]
+) -> Iterator[Link]:
+    """Every link from some documents; `shared` gets those whose copies are not followed."""
+    shared |= _nobodys(catalogue, pa.array(sorted(doc_ids), pa.string()))
+    written = pa.array(sorted(set(doc_ids) - shared), pa.string())
     yield from _equal(catalogue, written)
     for corpus in there:
         yield from _exact(catalogue, corpus, written)
-        yield from _near(catalogue, corpus, wanted)
-        yield from _passages(catalogue, corpus, wanted)
+        yield from _near(catalogue, corpus, written)
+        yield from _passages(catalogue, corpus, written)
     yield from _derived(catalogue, doc_ids)
 
 
@@ -104,11 +112,12 @@ def _both_ways(rows: Iterator[Link], wanted: pa.Array) -> Iterator[Link]:
             yield Link(link.target, link.source, link.how, link.detail)
 
 
-def _blank(catalogue: Catalog, wanted: pa.Array) -> set[str]:
-    """Documents of nothing: an empty `__init__.py` is no copy of anybody's."""
+def _nobodys(catalogue: Catalog, wanted: pa.Array) -> set[str]:
+    """Documents of nothing, and texts of licences: an empty `__init__.py`, the MIT licence."""
     names = [f"{dataset}.documents" for dataset in namespaces_with(catalogue, "documents")]
-    columns, blank = ("doc_id", "content_sha256"), In("content_sha256", _BLANK)
-    return {row["doc_id"] for name in names for row in _rows(catalogue, name, columns, columns[:1], wanted, blank)}
+    columns = ("doc_id", "path", "content_sha256")
+    rows = (row for name in names for row in _rows(catalogue, name, columns, columns[:1], wanted))
+    return {row["doc_id"] for row in rows if row["content_sha256"] in _BLANK or _LICENCE.search(row["path"])}
 
 
 def _equal(catalogue: Catalog, wanted: pa.Array) -> Iterator[Link]:

@@ -190,3 +190,23 @@ def test_blends_of_texts_are_named(tmp_path: Path) -> None:
     [entry] = add_entries(lake, opt_outs_of(lake, "record", ["page"], "somebody"))
     found = make_plan(lake, [entry.entry]).of(entry.entry)
     assert any("texts" in json.dumps(blend) for blend in found["blends"]), found["blends"]
+
+
+@pytest.mark.parametrize(
+    ("name", "follows"),
+    [
+        *[(name, False) for name in ("LICENSE", "docs/Licence.md", "x.dist-info/licenses/LICENSE-MIT.txt", "COPYING")],
+        *[(name, True) for name in ("licensed.py", "src/license_check.py", "notices/a.md", "README")],
+    ],
+)
+def test_texts_of_licences_are_nobodys_own(tmp_path: Path, name: str, follows: bool) -> None:
+    """Whoever opts out takes no licence out of other projects; a file about licences is a file."""
+    lake = open_lake(tmp_path)
+    for dataset, path in (("code", name), ("other", "elsewhere")):
+        row = {"doc_id": doc_id_of(dataset), "path": path, "kind": "prose", "content_sha256": "5" * 64}
+        put(lake, dataset, DOCUMENTS, [row])
+    [entry] = add_entries(lake, opt_outs_of(lake, "path", [name], "somebody"))
+    plan = make_plan(lake, [entry.entry])
+    documents = plan.of(entry.entry)["documents"]
+    assert len(documents) == 1 + follows
+    assert any("licences" in line for line in plan.hits.not_asked) is not follows

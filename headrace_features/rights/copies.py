@@ -31,7 +31,10 @@ from spark_jobs.sources.landing.derivations import derivations, descendants, sta
 
 _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights follows
 _BLANK = frozenset(hashlib.sha256(blank).hexdigest() for blank in (b"", b"\n", b"\r\n", b"\xef\xbb\xbf"))
-_LICENCE = re.compile(r"(?i)(?:^|/)(?:un)?licen[cs]es?(?:[-._][^/]*)?$|(?:^|/)(?:copying|notice)(?:[-._][^/]*)?$")
+_LICENCE = re.compile(
+    r"(?i)(?:^|/)(?:(?:un)?licen[cs]es?|copying|notice)(?:[-.](?:mit|apache|bsd|mpl|[al]?gpl|lesser|clause|\d+))*"
+    r"(?:\.(?:md|txt|rst))?$"
+)
 _LIKE = ("near copy", "passage")  # what shares a part
 
 

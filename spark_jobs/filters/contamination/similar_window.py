@@ -2,7 +2,7 @@
 
 A word weighs its inverse document frequency among the items, so that rare words decide. A window that falls short is
 looked at again for typos: a word of the item that is missing, and a word of the window that no item has, are one where
-a letter more, less, other, or two swapped make the difference (Damerau 1964), in words of four letters or more.
+a letter more, less, other, or two swapped make the difference (Damerau 1964), in words of five letters or more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.filters.contamination.folded_document import FoldedDocument, traced
 from spark_jobs.filters.contamination.seeds import BASE, EvalTextIndex
 
-_LEAST_LETTERS: Final = 4  # of a word with a typo: of shorter ones too many are one letter apart
+_LEAST_LETTERS: Final = 5  # of a word with a typo: of shorter ones too many are one letter apart (toma, loma, roma)
 NUMBER_WEIGHT: Final = 1
 """Weight of a word of digits, the smallest there is: a question is the same when only its numbers are changed."""
 

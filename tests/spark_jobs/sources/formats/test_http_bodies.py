@@ -148,8 +148,8 @@ def test_a_response_stands_behind_interim_ones() -> None:
     """As in what servers send before they have it; an interim one alone is what was answered."""
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
     found = parse_response(b"HTTP/1.1 100 Continue\r\n\r\n" + early * 3 + b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody")
-    assert found == Response(200, {"a": "b"}, b"body")
-    assert parse_response(early + b"body") == Response(103, {"link": "</a.css>"}, b"body")
+    assert found == Response(200, {"a": "b"}, b"body", (b"A: b",))
+    assert parse_response(early + b"body") == Response(103, {"link": "</a.css>"}, b"body", (b"Link: </a.css>",))
     found = parse_response(early * 100_000 + b"HTTP/2 204 \n\n")
     assert found is not None and found.status == 204
 

@@ -7,16 +7,17 @@
     path docs/*                 docs/a/b.txt, docs/a.jsonl#7
     author [two hashes]         "Ann Miller <ann@example.org>", "Miller, Ann; Bob Lee"
 
-A value may be named by several entries; `hits` gives all, the other methods the first of the register.
+A value may be named by several entries; `hits` gives all of them, in order of the register.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from headrace_features.rights.register import Entry, Kind, author_hash
 from headrace_features.rights.signals.robots import path_of
@@ -27,6 +28,14 @@ ADDRESSES: Final = ("url", "source_url", "link", "permalink", "warc_target_uri")
 """Keys of a document's metadata that say where on the web it is."""
 AUTHORS: Final = ("author", "authors", "byline", "creator", "creators", "from", "sender", "user", "username", "owner")
 """Keys that say who wrote it."""
+_BLANKS: Final = "".join(
+    map(chr, (*range(0x21), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200C), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, 0xFEFF))
+)
+"""What is blank to people, with the controls that readers of addresses leave out."""
+BEGINNING: Final = f"(?i)^[{_BLANKS}]*https?://"
+"""Of an address, in the syntax of `re` and of Arrow."""
+_WEB: Final = re.compile(BEGINNING)
+_PLAIN: Final = re.compile(rf"{BEGINNING}(?:[^/?#]*@)?([^/?#]+)([^#]*)")
 _NONE: Final[tuple[str, ...]] = ()
 _ADDRESS = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"]+")
 _RESERVED = re.compile(r"%(2[1246789A-E]|3[ABD]|40|5B|5D)")  # those that `path_of` keeps, but `#`, `%`, `/` and `?`
@@ -68,9 +77,40 @@ class Matcher:
         by_host = {host: tuple(sorted(found)) for host, found in lengths.items()}
         return cls(salt, by_value, by_host, frozenset(host.partition(":")[0] for host in by_host))
 
+    @cached_property
+    def _kinds(self) -> frozenset[Kind]:
+        return frozenset(kind for kind, _ in self.named)
+
     def kinds(self) -> frozenset[Kind]:
         """Kinds of which there is an entry, so that nobody reads a column that no entry needs."""
-        return frozenset(kind for kind, _ in self.named)
+        return self._kinds
+
+    def naming(self, dataset: str, facts: Mapping[str, Any]) -> Iterator[str]:
+        """The entries that name a file or document; one may come several times.
+
+        Args:
+            dataset: whose it is.
+            facts: any of location, repository, path, content_sha256, doc_id and metadata, as tables have them.
+        """
+        kinds, metadata = self._kinds, facts.get("metadata") or {}
+        path, repository = facts.get("path") or "", facts.get("repository") or ""
+        if "dataset" in kinds:
+            yield from self.hits("dataset", dataset)
+        if "repository" in kinds and repository:
+            yield from self.hits("repository", repository)
+        if "path" in kinds:
+            yield from self.hits("path", path)
+        if "sha256" in kinds:
+            yield from self.hits("sha256", facts.get("content_sha256") or "")
+        if "record" in kinds:
+            yield from self.hits("record", facts.get("doc_id") or "") + self.hits("record", path)
+        if not kinds.isdisjoint(("domain", "url_prefix")):
+            for address in filter(None, (facts.get("location"), path, *map(metadata.get, ADDRESSES))):
+                if _WEB.match(address):  # most paths and locations are no addresses, which takes long to find out
+                    yield from self.hits("domain", address) + self.hits("url_prefix", address)
+        if "author" in kinds:
+            for name in filter(None, (owner_of(repository), *map(metadata.get, AUTHORS))):
+                yield from self.hits("author", name)
 
     def hits(self, kind: Kind, value: str) -> tuple[str, ...]:
         """All entries of a kind that name a value (of `domain` and `url_prefix`, a whole URL)."""
@@ -85,34 +125,6 @@ class Matcher:
     def has_host(self, host: str) -> bool:
         """Whether an entry may name an address on a host, so that the others need no look."""
         return bool(self.host(host)) or host.removeprefix("www.") in self.hosts
-
-    def url(self, url: str) -> str | None:
-        """The entry whose domain or prefix has a URL; http and https are the same page."""
-        return _first(self.hits("domain", url) + self.hits("url_prefix", url))
-
-    def repository(self, name: str) -> str | None:
-        """The entry that names a repository or its owner."""
-        return _first(self.hits("repository", name))
-
-    def path(self, path: str) -> str | None:
-        """The entry that names a path, a folder above it, or the file of a record."""
-        return _first(self.hits("path", path))
-
-    def sha256(self, digest: str) -> str | None:
-        """The entry that names the bytes of a file or the content of a document."""
-        return _first(self.hits("sha256", digest))
-
-    def dataset(self, name: str) -> str | None:
-        """The entry that names a dataset."""
-        return _first(self.hits("dataset", name))
-
-    def record(self, doc_id: str, path: str) -> str | None:
-        """The entry that names a record by its doc_id or as FILE#ID."""
-        return _first(self.hits("record", doc_id) + self.hits("record", path))
-
-    def author(self, name: str) -> str | None:
-        """The entry that has a name or address, alone or among others in a text such as `Ann Lee <ann@x.org>; Bob`."""
-        return _first(self.hits("author", name))
 
     def _keys(self, kind: Kind, value: str) -> Iterable[str]:
         """The compared values that an entry may have to name this."""
@@ -136,17 +148,23 @@ class Matcher:
         return (_compared(kind, value),)
 
 
+def owner_of(repository: str) -> str:
+    """The owner of `owner/name` or `host/owner/name`; empty where there is none."""
+    return repository.rpartition("/")[0].rpartition("/")[2]
+
+
 def url_key(url: str) -> str | None:
     """A URL as `host/path?query` for comparing, without scheme; None of what is no address of the web.
 
     An address that no form fits (a host of odd characters) is compared by what stands between its slashes: a name that
     cannot be read must not be a way around an opt-out.
     """
+    url = url.strip(_BLANKS)
     try:
         return canonical_url(url).partition("://")[2]
     except InputError:
-        plain = re.match(r"(?i)\s*https?://(?:[^/?#]*@)?([^/?#]+)([^#]*)", url)
-        return None if plain is None else plain[1].strip(". ").lower() + (plain[2] or "/")
+        plain = _PLAIN.match(url)
+        return None if plain is None else plain[1].strip(f". {_BLANKS}").lower() + (plain[2] or "/")
 
 
 def _prefix_key(url: str) -> str | None:
@@ -222,7 +240,3 @@ def _path_keys(path: str) -> Iterator[str]:
         while at >= 0:
             yield path[:at] + end
             at = path.find(sign, at + 1)
-
-
-def _first(found: tuple[str, ...]) -> str | None:
-    return found[0] if found else None

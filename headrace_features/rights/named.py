@@ -7,26 +7,23 @@ each, addresses only where their host is that of an entry.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
-from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from headrace.tables.quarantine import is_quarantine
 from headrace_features.rights.git_authors import paths_of_authors
-from headrace_features.rights.matching import ADDRESSES, AUTHORS, Matcher, url_host
-from headrace_features.rights.register import Kind
+from headrace_features.rights.matching import ADDRESSES, AUTHORS, BEGINNING, Matcher, url_host
 from headrace_features.rights.repositories import Repositories, reached_repositories
 from spark_jobs.lake.files.lookups import read_batches
 
-_WEB: Final[tuple[Kind, ...]] = ("domain", "url_prefix")
-_HOST = r"(?i)^\s*https?://(?:[^/?#@]*@)?(?P<host>\[[^\]]*\]|[^/?#:]*)"
+_HOST = rf"{BEGINNING}(?:[^/?#@]*@)?(?P<host>\[[^\]]*\]|[^/?#:]*)"
 
 
 @dataclass(frozen=True)
@@ -210,16 +207,3 @@ def facts_of(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, dict[str
             for row in rows_among(batch, ("doc_id",), wanted).to_pylist():
                 facts[row["doc_id"]] = {"dataset": dataset, "repository": row["repository"], "path": row["path"]}
     return facts
-
-
-def entries_naming(matcher: Matcher, document: FoundDocument, metadata: Mapping[str, str]) -> list[str]:
-    """The entries that name one document itself."""
-    repository = document.repository or ""
-    owner = repository.rpartition("/")[0].rpartition("/")[2]
-    asked: list[tuple[Kind, str | None]] = [
-        ("dataset", document.dataset), ("repository", repository), ("path", document.path), ("record", document.path),
-        ("record", document.doc_id), ("sha256", document.content_sha256), ("author", owner),
-        *(("author", metadata.get(key)) for key in AUTHORS),
-        *((kind, url) for url in (document.path, *map(metadata.get, ADDRESSES)) for kind in _WEB),
-    ]  # fmt: skip
-    return list(dict.fromkeys(entry for kind, value in asked if value for entry in matcher.hits(kind, value)))

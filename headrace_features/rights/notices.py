@@ -14,7 +14,6 @@ from dagster_project.inspect.notices import Notices, Waiting
 from headrace.tables.catalogue import load_table
 from headrace.tables.rights_root import OPT_OUTS
 from headrace_features.rights.matching import Matcher
-from headrace_features.rights.named import entries_naming
 from headrace_features.rights.register import entries, read_log, register_salt
 from spark_jobs.lake.files.lookups import read_rows
 
@@ -40,7 +39,8 @@ def findings(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFindi
                     yield TableFinding(OPT_OUTS, "taken_out", sentence, {"entry": entry.entry})
     matcher = Matcher.of(there.values(), register_salt(catalogue))
     rows = read_rows(catalogue, f"{document.dataset}.documents", ("metadata",), document.row) if there else []
-    for entry_id in entries_naming(matcher, document, dict(rows[0]["metadata"]) if rows else {}):
+    facts = document.facts() | {"metadata": dict(rows[0]["metadata"]) if rows else {}}
+    for entry_id in dict.fromkeys(matcher.naming(document.dataset, facts)):
         entry = there[entry_id]
         sentence = (
             f"entry {entry_id} of {entry.opt_out.asker} names it by its {entry.opt_out.kind}; it is {entry.state}"

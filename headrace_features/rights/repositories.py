@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import GreaterThanOrEqual, NotNull
 
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
-from headrace_features.rights.matching import Matcher
+from headrace_features.rights.matching import Matcher, owner_of
 from spark_jobs.lake.files.lookups import EVERYTHING, read_batches, read_rows
 
 Repositories = dict[tuple[str, str], dict[str, tuple[str, str]]]
@@ -44,7 +44,7 @@ def reached_repositories(catalogue: Catalog, datasets: Collection[str], matcher:
 
 def _named(matcher: Matcher, name: str) -> dict[str, tuple[str, str]]:
     """Entries about a repository or its owner."""
-    owner = name.rpartition("/")[0].rpartition("/")[2]
+    owner = owner_of(name)
     authors = matcher.hits("author", owner) if owner else ()
     named = dict.fromkeys(matcher.hits("repository", name), ("repository", name))
     return dict.fromkeys(authors, ("author", name)) | named

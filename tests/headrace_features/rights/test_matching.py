@@ -49,7 +49,7 @@ def test_a_url_has_the_entries_that_a_comparison_with_all_has(
     domain = {at.entry for at in asked if at.opt_out.kind == "domain"}
     chosen, wanted = matcher(*asked), (below & domain) | (begun - domain)
     assert {*chosen.hits("domain", url), *chosen.hits("url_prefix", url)} == wanted
-    assert (chosen.url(url) is None) == (not wanted) and set(chosen.host(host)) <= wanted
+    assert set(chosen.naming("d", {"location": url})) == wanted and set(chosen.host(host)) <= wanted
 
 
 def _bare(url: str) -> str:
@@ -106,8 +106,9 @@ def test_names_of_repositories_have_no_case_and_owners_have_all_of_theirs() -> N
     """As forges see them; an owner is not the beginning of another."""
     whole, one = entry("repository", "Ann/*"), entry("repository", "bob/Tools.git")
     chosen = matcher(whole, one)
-    assert chosen.repository("ann/a") == whole.entry and chosen.repository("BOB/tools") == one.entry
-    assert chosen.repository("anna/a") is None and chosen.repository("bob/tools2") is None
+    assert chosen.hits("repository", "ann/a") == (whole.entry,)
+    assert chosen.hits("repository", "BOB/tools") == (one.entry,)
+    assert not chosen.hits("repository", "anna/a") and not chosen.hits("repository", "bob/tools2")
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,8 @@ def test_an_author_is_met_under_every_alias_and_among_others(text: str) -> None:
     """However a file writes its authors; who only shares a part of the name is somebody else."""
     asked = entry("author", author_hash("salt", "ann miller"), author_hash("salt", "Ann@example.org"))
     chosen = matcher(asked)
-    assert chosen.author(text) == asked.entry
-    assert chosen.author("Ann Millers") is None and chosen.author("Joann Miller <bob@example.org>") is None
+    assert chosen.hits("author", text) == (asked.entry,)
+    assert not chosen.hits("author", "Ann Millers") and not chosen.hits("author", "Joann Miller <bob@example.org>")
 
 
 def test_what_does_not_hold_or_not_yet_names_nothing() -> None:
@@ -133,8 +134,10 @@ def test_what_does_not_hold_or_not_yet_names_nothing() -> None:
         entry("record", "a#2", since=NOW, decision="accepted"),
     ]  # fmt: skip
     chosen = matcher(*asked)
-    assert chosen.kinds() == {"record"} and chosen.sha256("ab" * 32) is None and chosen.dataset("notes") is None
-    assert chosen.record("f" * 32, "a#1") is None and chosen.record("f" * 32, "a#2") == asked[3].entry
+    assert chosen.kinds() == {"record"} and not chosen.hits("sha256", "ab" * 32)
+    facts = {"doc_id": "f" * 32, "content_sha256": "ab" * 32}
+    assert not list(chosen.naming("notes", facts | {"path": "a#1"}))
+    assert list(chosen.naming("notes", facts | {"path": "a#2"})) == [asked[3].entry]
 
 
 @pytest.mark.parametrize(
@@ -143,4 +146,6 @@ def test_what_does_not_hold_or_not_yet_names_nothing() -> None:
 def test_odd_addresses_raise_nothing(url: str) -> None:
     """And one whose host cannot be read is compared by its labels."""
     asked = entry("domain", "a.org")
-    assert matcher(asked).url(url) == (asked.entry if "exa mple" in url else None)
+    chosen, named = matcher(asked), [asked.entry] if "exa mple" in url else []
+    assert [*chosen.hits("domain", url), *chosen.hits("url_prefix", url)] == named
+    assert list(chosen.naming("d", {"path": url})) == named

@@ -22,7 +22,10 @@ from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, REPOSITORIES
 from tests.blender_service.packed_tables import open_lake
 
 SALT, NOW = "salt", datetime(2026, 11, 1, tzinfo=UTC)
-ADDRESSES = ("https://a.example/x", "http://www.a.example:8080/y?z=1", "https://b.example/", "ftp://a.example/x")
+ADDRESSES = (
+    "https://a.example/x", "http://www.a.example:8080/y?z=1", "https://b.example/", "ftp://a.example/x",
+    "\u3000https://a.example/x", "\x0bHTTPS://b.example", "\ufeffhttp://x@a.example/x\xa0",
+)  # fmt: skip
 NAMES = ("Ann Lee", "Lee, Ann <ann@b.example>; Bob", "Cy")
 VALUES = {
     "domain": ("a.example", "b.example", "example"),
@@ -39,10 +42,14 @@ VALUES = {
 def rows() -> list[dict[str, Any]]:
     """Documents with every value in some column."""
     made = []
-    for number in range(24):
-        path = ("a.md", "docs/x/y.md", "b.jsonl#7", ADDRESSES[0], "c.md")[number % 5]
+    for number in range(84):
+        path = ("a.md", "docs/x/y.md", "b.jsonl#7", ADDRESSES[number % len(ADDRESSES)], "c.md")[number % 5]
         repository = (None, "ann/pump", "Ann/Other", "mill")[number % 4]
-        metadata = [("url", ADDRESSES[number % 4]), ("author", NAMES[number % 3]), ("other", "https://b.example/")]
+        metadata = [
+            ("url", ADDRESSES[number % len(ADDRESSES)]),
+            ("author", NAMES[number % 3]),
+            ("other", "https://b.example/"),
+        ]
         row: dict[str, Any] = dict.fromkeys(column.name for column in DOCUMENTS.all_columns)
         row |= {"doc_id": f"{number:032x}", "path": path, "repository": repository, "content_sha256": f"{number:064x}"}
         row |= {"metadata": metadata[number % 3 : number % 3 + 2], "shard": 0, "kind": "prose", "content": "a"}
@@ -76,7 +83,7 @@ def test_ingest_refuses_what_a_plan_names(catalogue: Catalog, asked: list[Any], 
     ]
     matcher = Matcher.of(entries, SALT, NOW)
     hits = named.named_documents(catalogue, matcher)
-    opted = RegisterOptOuts("web", matcher, matcher.kinds(), {entry.entry: "words" for entry in entries})
+    opted = RegisterOptOuts("web", matcher, {entry.entry: "words" for entry in entries})
     refused = {row["doc_id"] for row in rows() if opted.refusal({**row, "metadata": dict(row["metadata"])})}
     assert refused == hits.doc_ids
     assert not (later and refused)

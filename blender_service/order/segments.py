@@ -56,6 +56,11 @@ class Pin(NamedTuple):
     unread: str | None = None
     unread_rows: int | None = None
 
+    @property
+    def snapshot_number(self) -> int | None:
+        """The pinned snapshot as Iceberg numbers it."""
+        return None if self.snapshot_id is None else int(self.snapshot_id)
+
 
 class SourceOrder(NamedTuple):
     """The fields of a source deciding the order of rows.

@@ -137,11 +137,11 @@ def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFact
             f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {pin.table_uuid}: it was dropped and "
             "made again; create a new blend"
         )
-    if pin.snapshot_id is None:
+    if pin.snapshot_number is None:
         snapshot = table.current_snapshot()
     else:
         try:
-            snapshot = table.snapshot_by_id(successor_of(table, int(pin.snapshot_id)))
+            snapshot = table.snapshot_by_id(successor_of(table, pin.snapshot_number))
         except LakeError as error:
             raise SourceChangedError(f"source {name}: {error}") from error
         if snapshot is None:

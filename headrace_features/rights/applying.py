@@ -24,10 +24,11 @@ from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
 from headrace.tables.generations import successors
 from headrace_features.rights.plan import Plan
-from headrace_features.rights.register import Entry, canonical_json, note_excision
+from headrace_features.rights.register import Entry, note_excision
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, EXCISE, note_acts
+from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.sources.landing.derivations import forget_derived
@@ -59,7 +60,7 @@ def apply_plan(lake: Lake, plan: Plan) -> Iterator[str]:
     catalogue, now = lake.catalogue, datetime.now(UTC)
     before = unfinished_plans(catalogue, plan.entries)
     entries = [entry for entry in plan.entries if entry.entry in before or _is_due(plan, entry, now)]
-    details = _begun(catalogue, plan, entries, before, lake.run_id)
+    details = _begun(catalogue, plan, entries, before, lake.run_id, now)
     _note_audit(catalogue, entries, details, lake.run_id)
     doc_ids = {document["doc_id"] for detail in details.values() for document in detail["documents"]}
     record_excisions(catalogue, None, doc_ids, lake.run_id)
@@ -83,10 +84,10 @@ def _is_due(plan: Plan, entry: Entry, now: datetime) -> bool:
 
 
 def _begun(
-    catalogue: Catalog, plan: Plan, entries: Sequence[Entry], before: Mapping[str, dict[str, Any]], run_id: str
-) -> dict[str, dict[str, Any]]:
+    catalogue: Catalog, plan: Plan, entries: Sequence[Entry], before: Mapping[str, dict[str, Any]], run_id: str,
+    now: datetime,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
     """By entry, what it hits: now, and when a command began that did not come to its end."""
-    now = datetime.now(UTC)
     details = {entry.entry: _merged(before.get(entry.entry), plan.of(entry.entry), now) for entry in entries}
     new = [
         {"entry": name, "at": now, "run_id": run_id, "detail": canonical_json(detail | {"at": None})}
@@ -111,15 +112,15 @@ def unfinished_plans(catalogue: Catalog, entries: Sequence[Entry]) -> dict[str, 
     return plans
 
 
-def _merged(before: dict[str, Any] | None, found: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """What a killed command found, and what is found now: windows tell only before they are rewritten."""
+def _merged(before: dict[str, Any] | None, hit: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """The hits of an entry with those that a killed command noted: windows that it rewrote have no hits any more."""
     if before is None:
-        return {**found, "at": now}
-    merged = {**found, "at": before["at"]}
+        return {**hit, "at": now}
+    merged = {**hit, "at": before["at"]}
     for name, key in _MERGED.items():
         there = {fact[key] if key else canonical_json(fact) for fact in before[name]}
         merged[name] = before[name] + [
-            fact for fact in found[name] if (fact[key] if key else canonical_json(fact)) not in there
+            fact for fact in hit[name] if (fact[key] if key else canonical_json(fact)) not in there
         ]
     return merged
 

@@ -14,7 +14,6 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from headrace_features.rights.described import Described
-from spark_jobs.sources.licences.expressions import ids_in
 
 CONFORMS_TO: Final = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 WANTED: Final = ("url", "creator", "datePublished", "citeAs", "version")
@@ -79,11 +78,11 @@ def _collection(source: Mapping[str, Any]) -> str | None:
 
 def _licences(described: Described) -> list[str]:
     """Addresses of the licences on SPDX's list; the others as they are named."""
-    ids = {name for licence, _, _ in described.licences if licence for name in ids_in(licence)}
+    ids = described.licence_ids
     listed = {
         f"https://spdx.org/licenses/{name.removesuffix('+')}" for name in ids if not name.startswith("LicenseRef-")
     }
-    return sorted(listed) + sorted(name for name in ids if name.startswith("LicenseRef-"))
+    return sorted(listed) + [name for name in ids if name.startswith("LicenseRef-")]
 
 
 def _files(name: str, table: IcebergTable, hashes_files: bool) -> Iterator[dict[str, Any]]:

@@ -15,11 +15,12 @@ from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.counted import documents_that_count
-from dagster_project.inspect.lake.corpus_facts import find_corpus, namespaces_with
+from dagster_project.inspect.lake.corpus_facts import find_corpus, landed_source, namespaces_with
 from headrace.tables.catalogue import load_table
 from headrace_features.rights.summary_counts import corpus_parts, count, in_windows
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.sources.licences.expressions import ids_in
 
 _COLUMNS = ("licence", "language")
 
@@ -66,6 +67,11 @@ class Described:
         return sum(measure for _, _, measure in self.licences)
 
     @property
+    def licence_ids(self) -> list[str]:
+        """The names of the licences in all expressions, sorted."""
+        return sorted({name for licence, _, _ in self.licences if licence for name in ids_in(licence)})
+
+    @property
     def about(self) -> str:
         """A line about it."""
         of = "" if self.kind == "dataset" else f" of {', '.join(self.sources)}"
@@ -107,7 +113,7 @@ def describe(catalogue: Catalog, name: str) -> Described:
     times = sorted(entry.timestamp_ms for landing in landings if landing is not None for entry in landing.history())
     state = "\n".join(f"{identifier} {table.metadata.current_snapshot_id}" for identifier, table in tables.items())
     return Described(
-        name, kind, tables, {dataset: _source(ledger, dataset) for dataset in sources}, licences, languages, unit,
+        name, kind, tables, {dataset: landed_source(ledger, dataset) for dataset in sources}, licences, languages, unit,
         tuple(_steps(ledger, {space, *sources})),
         tuple(datetime.fromtimestamp(moment / 1000, UTC) for moment in [*times[:1], *times[1:][-1:]]),
         hashlib.sha256(f"{name}\n{state}".encode()).hexdigest()[:16],
@@ -118,13 +124,6 @@ def _groups(rows: pa.Table, column: str) -> Groups:
     groups = rows.group_by(column).aggregate([([], "count_all"), ("byte_count", "sum")])
     ordered = groups.sort_by([("count_all", "descending"), (column, "ascending")]).to_pylist()
     return [(row[column], row["count_all"], row["byte_count_sum"]) for row in ordered]
-
-
-def _source(ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """Config of a dataset's source, without what is unset."""
-    increments = ledger.increments(f"{dataset}.documents")
-    source = json.loads(increments[max(increments)].config).get("source", {}) if increments else {}
-    return {key: value for key, value in source.items() if value not in (None, [], {}, "")}
 
 
 def _steps(ledger: Ledger, spaces: set[str]) -> list[str]:

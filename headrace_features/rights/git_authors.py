@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from pyiceberg.catalog import Catalog
 
 from headrace_features.rights.matching import Matcher
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.files.lookups import read_batches, read_columns
+from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.sources.config.source_config import GitSource
 from spark_jobs.sources.git.history import tips
 from spark_jobs.sources.git.repositories import GitRepository, allowed_folders, find_repositories
@@ -21,16 +21,18 @@ _LOG = ("log", "--no-renames", "--name-only", "-z", "--format=%x01%an%x00%ae%x00
 
 
 def paths_of_authors(
-    catalogue: Catalog, dataset: str, matcher: Matcher, not_asked: list[str]
+    catalogue: Catalog, dataset: str, names: Set[str], matcher: Matcher, not_asked: list[str]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Entries by repository and path of files that their authors committed; what cannot be read goes to `not_asked`."""
-    names = {
-        name
-        for batch in read_batches(catalogue, f"{dataset}.documents", ("repository",))
-        for name in batch["repository"].unique().to_pylist()
-        if name
-    }
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    """Entries by repository and path of files that their authors committed; what cannot be read goes to `not_asked`.
+
+    Args:
+        catalogue: of the lake.
+        dataset: that landed from git.
+        names: of its repositories.
+        matcher: of the entries.
+        not_asked: gets a line for each repository that cannot be read.
+    """
+    by_file: dict[tuple[str, str], set[str]] = defaultdict(set)
     source = _git_source(catalogue, dataset) if names else None
     repositories: list[GitRepository] = []
     try:
@@ -42,13 +44,13 @@ def paths_of_authors(
         try:
             for path, authors in _commits(repository, source, allowed):  # type: ignore[arg-type] # there are some
                 for entry in {entry for author in authors for entry in matcher.hits("author", author)}:
-                    found[repository.name, path].add(entry)
+                    by_file[repository.name, path].add(entry)
         except (RefusedRepositoryError, SparkJobsError, OSError) as error:
             not_asked.append(f"{dataset}: authors of commits of {repository.name}: {error}")
     if away := sorted(names - {repository.name for repository in repositories}):
         what = f"authors of commits of {len(away):,} repositories, first {away[0]}"
         not_asked.append(f"{dataset}: {what}: no git repository of them can be read here")
-    return {key: tuple(sorted(entries)) for key, entries in found.items()}
+    return {file: tuple(sorted(entries)) for file, entries in by_file.items()}
 
 
 def _git_source(catalogue: Catalog, dataset: str) -> GitSource | None:

@@ -20,7 +20,7 @@ from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from headrace.tables.quarantine import is_quarantine
 from headrace_features.rights.git_authors import paths_of_authors
 from headrace_features.rights.matching import ADDRESSES, AUTHORS, BEGINNING, Matcher, url_host
-from headrace_features.rights.repositories import Repositories, reached_repositories
+from headrace_features.rights.repositories import Repositories, reached_repositories, repository_names
 from spark_jobs.lake.files.lookups import read_batches
 
 _HOST = rf"{BEGINNING}(?:[^/?#@]*@)?(?P<host>\[[^\]]*\]|[^/?#:]*)"
@@ -74,11 +74,15 @@ class Hits:
 def named_documents(catalogue: Catalog, matcher: Matcher) -> Hits:
     """The documents that entries name, in all datasets, and those of forks and copies of repositories named."""
     hits, datasets = Hits(), namespaces_with(catalogue, "documents")
-    repositories = reached_repositories(catalogue, datasets, matcher)
+    is_by_repository = bool(matcher.kinds() & {"repository", "author"})
+    names = {dataset: repository_names(catalogue, dataset) for dataset in datasets if is_by_repository}
+    repositories = reached_repositories(catalogue, names, matcher)
     spaces = (name[0] for name in catalogue.list_namespaces() if is_quarantine(name[0]))
     hits.not_asked += [f"{space}: what waits there was asked when it landed" for space in sorted(spaces)]
     for dataset in datasets:
-        authors = paths_of_authors(catalogue, dataset, matcher, hits.not_asked) if "author" in matcher.kinds() else {}
+        authors: dict[tuple[str, str], tuple[str, ...]] = {}
+        if "author" in matcher.kinds():
+            authors = paths_of_authors(catalogue, dataset, names[dataset], matcher, hits.not_asked)
         files = _files_of_hashes(catalogue, dataset, matcher) if "sha256" in matcher.kinds() else {}
         columns = _columns(matcher, bool(authors or files), any(name == dataset for name, _ in repositories))
         asked = _Asked(dataset, matcher, repositories, authors, files)

@@ -14,7 +14,7 @@ from dagster_project.inspect.notices import Notices, Waiting
 from headrace.tables.catalogue import load_table
 from headrace.tables.rights_root import OPT_OUTS
 from headrace_features.rights.matching import Matcher
-from headrace_features.rights.register import entries, read_log, register_salt
+from headrace_features.rights.register import entries, entries_of, read_log, register_salt
 from spark_jobs.lake.files.lookups import read_rows
 
 
@@ -30,8 +30,9 @@ def findings(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFindi
     """Entries that name a document, or that it was taken out for."""
     if load_table(catalogue, OPT_OUTS) is None:
         return
-    there = {entry.entry: entry for entry in entries(catalogue)}
-    for row in read_log(catalogue):
+    log = read_log(catalogue)
+    there = {entry.entry: entry for entry in entries_of(log)}
+    for row in log:
         if row["act"] == "excision" and document.doc_id in (row["detail"] or ""):
             for hit in json.loads(row["detail"])["documents"]:
                 if hit["doc_id"] == document.doc_id and (entry := there.pop(row["entry"], None)):

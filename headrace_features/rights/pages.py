@@ -9,7 +9,7 @@ from typing import Any, Final
 from dagster_project.exceptions import CommandError
 from dagster_project.pages import PageAnswer, PageRequest, Pages
 from headrace_features.rights.applying import unfinished_plans
-from headrace_features.rights.register import Entry, entries, read_log
+from headrace_features.rights.register import Entry, entries_of, read_log
 
 _MOST: Final = 500
 
@@ -18,7 +18,7 @@ def opt_outs(request: PageRequest) -> PageAnswer:
     """Entries by state, those that wait first, the oldest of these first."""
     log = read_log(request.catalogue)
     taken = {row["entry"]: json.loads(row["detail"] or "{}") for row in log if row["act"] == "excision"}
-    there, state = entries(request.catalogue), request.query.get("state", "")
+    there, state = entries_of(log), request.query.get("state", "")
     lines = [_line(entry, taken.get(entry.entry)) for entry in there if state in ("", entry.state)]
     lines.sort(key=lambda line: line["state"] != "waiting")
     counts = {
@@ -32,14 +32,18 @@ def opt_outs(request: PageRequest) -> PageAnswer:
 def opt_out(request: PageRequest) -> PageAnswer:
     """One entry: what it asks for, its rows in the register, and what it hit, of datasets that the reader may see."""
     log = [row for row in read_log(request.catalogue) if row["entry"] == request.parts["entry"]]
-    entry = next((entry for entry in entries(request.catalogue) if entry.entry == request.parts["entry"]), None)
+    entry = next(iter(entries_of(log)), None)
     if entry is None:
         raise CommandError(f"no entry {request.parts['entry'][:40]}; headrace rights show names them")
     details = [json.loads(row["detail"]) for row in log if row["act"] == "excision" and row["detail"]]
     begun = unfinished_plans(request.catalogue, [entry]).get(entry.entry)
     hit: dict[str, Any] = details[-1] if details else begun or {}
-    seen = [one for one in hit.get("documents", ()) if not one.get("dataset") or request.may_read(one["dataset"])]
-    request.require(*sorted({f"{one['dataset']}.documents" for one in seen if one.get("dataset")}))
+    seen = [
+        document
+        for document in hit.get("documents", ())
+        if not document.get("dataset") or request.may_read(document["dataset"])
+    ]
+    request.require(*sorted({f"{document['dataset']}.documents" for document in seen if document.get("dataset")}))
     named = ("leaf", "by", "act", "decision", "reason")
     acts = [{"at": row["at"].isoformat(), **{name: row[name] for name in named}} for row in log]
     shown = {

@@ -90,36 +90,43 @@ def make_plan(
     Raises:
         CommandError: there is no such entry or request.
     """
-    asked, moment = _asked(catalogue, chosen, every), now or datetime.now(UTC)
+    there, moment = entries(catalogue), now or datetime.now(UTC)
+    asked = entries_named(there, chosen) if chosen else [entry for entry in there if _is_due(entry, every)]
     matcher = Matcher.of(asked, register_salt(catalogue) if asked else "", moment)
     hits = named_documents(catalogue, matcher)
     follow_copies(catalogue, hits)
     doc_ids = hits.doc_ids
-    served = [one for one in served_windows(catalogue, doc_ids) if one.holding and one.by] if doc_ids else []
-    texts = [one for one in served_texts(catalogue, doc_ids) if one.holding and one.by] if doc_ids else []
+    windows = [part for part in served_windows(catalogue, doc_ids) if part.holding and part.by] if doc_ids else []
+    texts = [part for part in served_texts(catalogue, doc_ids) if part.holding and part.by] if doc_ids else []
     by_doc: dict[str, list[tuple[Served, int]]] = defaultdict(list)
-    for one in [*served, *texts]:
-        for ordinal, doc_id in one.holding:
-            by_doc[doc_id].append((one, ordinal))
-    windows = {(one.table, one.snapshot_id): np.unique([row for row, _ in one.holding]) for one in served}
+    for served in [*windows, *texts]:
+        for ordinal, doc_id in served.holding:
+            by_doc[doc_id].append((served, ordinal))
+    ordinals = {(part.table, part.snapshot_id): np.unique([row for row, _ in part.holding]) for part in windows}
     return Plan(
-        asked, hits, facts_of(catalogue, doc_ids), excised_documents(catalogue, None), [*served, *texts],
-        list(reads_of_runs(catalogue, windows)), list(_models(catalogue)) if doc_ids else [], by_doc,
+        asked, hits, facts_of(catalogue, doc_ids), excised_documents(catalogue, None), [*windows, *texts],
+        list(reads_of_runs(catalogue, ordinals)), list(_models(catalogue)) if doc_ids else [], by_doc,
     )  # fmt: skip
 
 
-def _asked(catalogue: Catalog, chosen: Collection[str], every: bool) -> list[Entry]:
-    """The entries of some names, which may be those of requests."""
-    there = entries(catalogue)
+def entries_named(there: Collection[Entry], chosen: Collection[str]) -> list[Entry]:
+    """The entries of some names, which may be those of requests.
+
+    Raises:
+        CommandError: there is no such entry or request.
+    """
     names = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
     for name in chosen:
         if name not in names:
             raise CommandError(
                 f"rights: no entry or request {name}{nearest(name, names)}; headrace rights show names them"
             )
-    if chosen:
-        return [entry for entry in there if not {entry.entry, entry.opt_out.request}.isdisjoint(chosen)]
-    return [entry for entry in there if entry.state == "waiting" or (every and entry.state == "applied")]
+    return [entry for entry in there if not {entry.entry, entry.opt_out.request}.isdisjoint(chosen)]
+
+
+def _is_due(entry: Entry, every: bool) -> bool:
+    """Whether a plan without names has an entry: it waits, or was applied and `every` one is asked about."""
+    return entry.state == "waiting" or (every and entry.state == "applied")
 
 
 def _windows(table: str, snapshot_id: int, ordinals: Sequence[int]) -> dict[str, Any]:

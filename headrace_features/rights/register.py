@@ -33,6 +33,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.process import user_name
+from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 
 Kind = Literal["repository", "author", "domain", "url_prefix", "path", "sha256", "dataset", "record"]
@@ -107,7 +108,8 @@ class OptOut:
     @property
     def entry(self) -> str:
         """Identity: the same thing asked for by the same asker is one entry, however often a list is read."""
-        named = [self.asker, self.kind, sorted(self.values), self.scope, _instant(self.since)]
+        since = None if self.since is None else written(self.since)
+        named = [self.asker, self.kind, sorted(self.values), self.scope, since]
         return hashlib.sha256(json.dumps(named, ensure_ascii=False).encode()).hexdigest()[:16]
 
 
@@ -198,9 +200,9 @@ def note_excision(
         log = [row for row in read_log(catalogue) if row["act"] == "excision"] if applied is not None else []
         newest = {row["entry"]: row for row in log if applied and _is_later(row["at"], applied.get(row["entry"]))}
         return [
-            _row("excision", entry, detail=canonical_json(found))
-            for entry, found in details.items()
-            if entry not in newest or not _taken(found) <= _taken(json.loads(newest[entry]["detail"]))
+            _row("excision", entry, detail=canonical_json(detail))
+            for entry, detail in details.items()
+            if entry not in newest or not _taken(detail) <= _taken(json.loads(newest[entry]["detail"]))
         ]
 
     append(catalogue, rows)
@@ -216,8 +218,13 @@ def _taken(detail: Mapping[str, Any]) -> set[str]:
 
 def entries(catalogue: Catalog) -> list[Entry]:
     """All opt-outs with what became of them, in order of entry; after a withdrawal a new entry counts anew."""
+    return entries_of(read_log(catalogue))
+
+
+def entries_of(log: Iterable[Mapping[str, Any]]) -> list[Entry]:
+    """The same of the rows of the register, by leaf."""
     standing: dict[str, Entry] = {}
-    for row in read_log(catalogue):
+    for row in log:
         name, before = row["entry"], standing.get(row["entry"])
         if row["act"] == "entry":
             values = {key: row[key] for key in ("asker", "kind", "scope", "since", "evidence", "request")}
@@ -277,17 +284,13 @@ def leaf_bytes(row: Mapping[str, Any]) -> bytes:
     names = [column.name for column in DECLARED.columns if column.name != "leaf_hash"]
     named = {name: row[name] for name in names if row.get(name) is not None}
     return canonical_json(
-        {name: _instant(value) if isinstance(value, datetime) else value for name, value in named.items()}
+        {name: written(value) if isinstance(value, datetime) else value for name, value in named.items()}
     ).encode()
 
 
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys, without spaces, text as it is."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def written(moment: datetime) -> str:
+    """A time as hashes and statements have it: UTC, with microseconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _row(act: str, entry: str, opt_out: OptOut | None = None, **facts: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import GreaterThanOrEqual, NotNull
@@ -17,22 +17,25 @@ Repositories = dict[tuple[str, str], dict[str, tuple[str, str]]]
 _COPY = 0.7  # J from which on one repository counts as the other: what `corpus` asks of a containment by default
 
 
-def reached_repositories(catalogue: Catalog, datasets: Collection[str], matcher: Matcher) -> Repositories:
-    """All repositories of datasets that entries about repositories and authors reach."""
+def repository_names(catalogue: Catalog, dataset: str) -> set[str]:
+    """The repositories of a dataset's documents."""
+    batches = read_batches(catalogue, f"{dataset}.documents", ("repository",))
+    return {name for batch in batches for name in batch["repository"].unique().to_pylist() if name}
+
+
+def reached_repositories(catalogue: Catalog, names: Mapping[str, Collection[str]], matcher: Matcher) -> Repositories:
+    """All repositories that entries about repositories and authors reach, of those of some datasets."""
     reached: Repositories = {}
-    if not matcher.kinds() & {"repository", "author"}:
+    if not names:
         return reached
-    for dataset in datasets:
-        names: set[str] = set()
-        for batch in read_batches(catalogue, f"{dataset}.documents", ("repository",)):
-            names.update(name for name in batch["repository"].unique().to_pylist() if name)
-        for name in names:
+    for dataset, of_dataset in names.items():
+        for name in of_dataset:
             if entries := _named(matcher, name):
                 reached[dataset, name] = entries
     by_name: dict[str, set[str]] = defaultdict(set)
     for (_, name), entries in reached.items():
         by_name[name.lower()] |= entries.keys()
-    forks = list(_forks(catalogue, datasets))
+    forks = list(_forks(catalogue, names))
     while sum(_follow(reached, by_name, matcher, *fork) for fork in forks):
         pass  # forks of forks
     for one, other in list(_copies(catalogue)):

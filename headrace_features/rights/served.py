@@ -10,9 +10,8 @@ Blends of texts encode documents when they are read, and leave out those that `s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +20,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 from pyiceberg.table import Table as IcebergTable
 
+from dagster_project.inspect.lake.dependent_blends import DependentBlend, dependent_blends
 from headrace.tables.catalogue import load_table, metadata_locations
 from headrace.tables.exceptions import PackedTableError
 from headrace.tables.generations import generation_of, successor_of, successors
@@ -53,23 +53,15 @@ class Served:
     holding: tuple[tuple[int, str], ...]
 
 
-class PinOfBlend(NamedTuple):
-    """A snapshot that a blend pins; None where it follows the table. `key` is the column of ids of a table of texts."""
-
-    blend: str
-    snapshot_id: int | None
-    key: str
-
-
 def served_windows(catalogue: Catalog, doc_ids: Collection[str]) -> Iterator[Served]:
     """Look through all windows of all packed tables, by table, what is served first; a file is read once."""
-    pins = pins_of_blends(catalogue)
+    blends = dependent_blends(catalogue, None)
     for identifier in sorted(metadata_locations(catalogue)):
         table = load_table(catalogue, identifier)
         if table is None or PROPERTY_OF_FACT["window_tokens"] not in table.properties:
             continue
         files: dict[str, list[tuple[int, str]]] = {}
-        for snapshot_id, by in served_snapshots(table, pins.get(identifier, ())).items():
+        for snapshot_id, by in served_snapshots(table, blends.get(identifier, ())).items():
             snapshot = table.snapshot_by_id(snapshot_id)
             generation = (generation_of(table, snapshot) if snapshot is not None else None) or ""
             tasks = list(scan_of(table, snapshot_id=snapshot_id).plan_files())
@@ -82,37 +74,22 @@ def served_windows(catalogue: Catalog, doc_ids: Collection[str]) -> Iterator[Ser
 
 def served_texts(catalogue: Catalog, doc_ids: Collection[str]) -> Iterator[Served]:
     """Look through the tables of texts that blends pin, for documents that are not left out of them."""
-    for identifier, pins in sorted(pins_of_blends(catalogue).items()):
+    for identifier, blends in sorted(dependent_blends(catalogue, None).items()):
         table = load_table(catalogue, identifier)
         if table is None or PROPERTY_OF_FACT["window_tokens"] in table.properties:
             continue
-        left = sorted(set(doc_ids) - excised_documents(catalogue, identifier))
-        for snapshot_id, by in served_snapshots(table, pins).items():
+        left, key = sorted(set(doc_ids) - excised_documents(catalogue, identifier)), blends[0].doc_id_column
+        for snapshot_id, by in served_snapshots(table, blends).items():
             if by:
                 rows = sum(task.file.record_count for task in scan_of(table, snapshot_id=snapshot_id).plan_files())
-                scan = scan_of(table, In(pins[0].key, left), (pins[0].key,), snapshot_id) if left else None
-                there = scan.to_arrow()[pins[0].key].to_pylist() if scan is not None else []
-                yield Served(identifier, snapshot_id, "", tuple(by), rows, tuple((-1, key) for key in sorted(there)))
+                scan = scan_of(table, In(key, left), (key,), snapshot_id) if left else None
+                there = scan.to_arrow()[key].to_pylist() if scan is not None else []
+                yield Served(
+                    identifier, snapshot_id, "", tuple(by), rows, tuple((-1, doc_id) for doc_id in sorted(there))
+                )
 
 
-def pins_of_blends(catalogue: Catalog) -> Mapping[str, list[PinOfBlend]]:
-    """What all blends of the lake read, by table."""
-    from blender_service.blend.store import open_store
-
-    pins: dict[str, list[PinOfBlend]] = {}
-    store = open_store(catalogue)
-    names = store.names()
-    for blend_id in store.list_ids():
-        config = store.get(blend_id)
-        called = ", ".join(sorted(names.get(blend_id, []))) or blend_id[:12]
-        for pin in dict.fromkeys(store.head(config).pins().values()):
-            snapshot_id = None if pin.snapshot_id is None else int(pin.snapshot_id)
-            key = config.texts.doc_id if config.texts is not None else ""
-            pins.setdefault(pin.table, []).append(PinOfBlend(called, snapshot_id, key))
-    return pins
-
-
-def served_snapshots(table: IcebergTable, pins: Sequence[PinOfBlend]) -> dict[int, list[str]]:
+def served_snapshots(table: IcebergTable, blends: Sequence[DependentBlend]) -> dict[int, list[str]]:
     """By snapshot, what serves it; the head first, at the end those that nothing serves.
 
     A snapshot with a successor is left out: whoever names it gets that.
@@ -123,13 +100,14 @@ def served_snapshots(table: IcebergTable, pins: Sequence[PinOfBlend]) -> dict[in
     newest = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0, reverse=True)
     by: dict[int, list[str]] = {head.snapshot_id: ["head"]} | {snapshot.snapshot_id: [] for snapshot in newest}
     by[head.snapshot_id] = ["head"]
-    for blend, pinned, _ in pins:
+    for blend in blends:
         try:
+            pinned = blend.snapshot_id
             served = head.snapshot_id if pinned is None else successor_of(table, pinned)
         except PackedTableError:  # Blender refuses to serve it, too
             continue
         if served in by:
-            by[served].append(f"blend {blend}")
+            by[served].append(f"blend {blend.blend}")
     later = successors(table)
     for tag, tagged in tags_of(table).items():
         by[later.get(tagged, tagged)].append(f"tag {tag}")

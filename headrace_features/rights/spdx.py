@@ -41,8 +41,7 @@ def spdx(described: Described, supplier: str | None, now: datetime) -> dict[str,
             "dataset_hasSensitivePersonalInformation": "noAssertion",
         },
     ]  # fmt: skip
-    names = {name for licence, _, _ in described.licences if licence for name in ids_in(licence)}
-    texts = {name: f"{space}{name}" for name in sorted(names) if name.startswith("LicenseRef-")}
+    texts = {name: f"{space}{name}" for name in described.licence_ids if name.startswith("LicenseRef-")}
     for name, text in texts.items():
         words = name.removeprefix(UNKNOWN).replace("-", " ")
         elements.append({

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 
-from dagster_project.exceptions import CheckFailedError, CommandError
+from dagster_project.exceptions import CheckFailedError
 from dagster_project.inspect.documents.window_reads import reads_of
 from headrace.tables.catalogue import load_table
 from headrace.tables.generations import successors
@@ -28,10 +28,10 @@ from headrace_features.rights.copies import follow_copies
 from headrace_features.rights.matching import Matcher
 from headrace_features.rights.merkle import audit_path
 from headrace_features.rights.named import named_documents
-from headrace_features.rights.register import ROOTS, Entry, entries, leaf_bytes, register_salt
+from headrace_features.rights.plan import entries_named
+from headrace_features.rights.register import ROOTS, Entry, entries_of, leaf_bytes, register_salt, written
 from headrace_features.rights.served import Served, served_texts, served_windows
 from headrace_features.rights.verify import Log
-from spark_jobs.exceptions import nearest
 from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents
 
 FORMAT: Final = "headrace-rights-statement/1"
@@ -48,7 +48,7 @@ def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> 
     made_at, log = now or datetime.now(UTC), Log.read(catalogue)
     if fault := next(log.faults(), None):
         raise CheckFailedError(f"rights statement: {fault}; mend the register first (headrace rights verify)")
-    chosen = _entries(catalogue, name)
+    chosen = entries_named(entries_of(log.rows), [name])
     rows = [row for row in log.rows if row["entry"] in {entry.entry for entry in chosen}]
     documents = documents_of(rows)
     standing = [entry for entry in chosen if entry.holds and (entry.opt_out.since or made_at) <= made_at]
@@ -61,7 +61,7 @@ def statement_of(catalogue: Catalog, name: str, now: datetime | None = None) -> 
     verdict = _verdict([*windows, *texts], waiting, taken)
     stated: dict[str, Any] = {
         "format": FORMAT,
-        "made_at": _written(made_at),
+        "made_at": written(made_at),
         "about": name,
         "entries": [_entry(entry) for entry in chosen],
         "verdict": verdict,
@@ -84,18 +84,6 @@ def documents_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The documents that rows of excisions say, each with its leaf and how it was reached, in order of doc_id."""
     documents = [{**document, "leaf": row["leaf"]} for row in rows for document in _detail(row).get("documents", ())]
     return sorted(documents, key=lambda document: (document["doc_id"], document["leaf"]))
-
-
-def _entries(catalogue: Catalog, name: str) -> list[Entry]:
-    there = entries(catalogue)
-    chosen = [entry for entry in there if name in (entry.entry, entry.opt_out.request)]
-    if not chosen:
-        known = {entry.entry for entry in there} | {entry.opt_out.request for entry in there if entry.opt_out.request}
-        raise CommandError(
-            f"rights statement {name}: no entry or request has this name{nearest(name, known)}; "
-            "headrace rights show names them"
-        )
-    return chosen
 
 
 def _since(catalogue: Catalog, standing: Sequence[Entry], taken: Collection[str]) -> list[dict[str, str]]:
@@ -148,7 +136,7 @@ def _leaves(log: Log, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 def _day(log: Log) -> dict[str, str]:
     """The day of the newest leaf, which is that of the root."""
     newest = log.rows[-1]["at"].astimezone(UTC)
-    return {"day": newest.date().isoformat(), "written": _written(newest), "roots": ROOTS}
+    return {"day": newest.date().isoformat(), "written": written(newest), "roots": ROOTS}
 
 
 def _before(catalogue: Catalog, rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -184,16 +172,12 @@ def _detail(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entry(entry: Entry) -> dict[str, Any]:
     opt_out = entry.opt_out
-    since = None if opt_out.since is None else _written(opt_out.since)
+    since = None if opt_out.since is None else written(opt_out.since)
     facts = {**asdict(opt_out), "values": list(opt_out.values), "since": since}
-    return {"entry": entry.entry, **facts, "at": _written(entry.at), "leaf": entry.leaf, "state": entry.state}
+    return {"entry": entry.entry, **facts, "at": written(entry.at), "leaf": entry.leaf, "state": entry.state}
 
 
 def _served(served: Served) -> dict[str, Any]:
     """Ids as text, since readers of JSON round numbers of 64 bits."""
     holding = [{"ordinal": row, "doc_id": doc_id} for row, doc_id in served.holding]
     return {**asdict(served), "snapshot_id": str(served.snapshot_id), "by": list(served.by), "holding": holding}
-
-
-def _written(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

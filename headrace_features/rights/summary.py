@@ -7,7 +7,6 @@ that somebody says, but for what can be nothing else, and a question is answered
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
-from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from dagster_project.inspect.lake.corpus_facts import landed_source, namespaces_with
 from headrace_features.rights.register import entries
 from headrace_features.rights.summary_counts import Counts
 from headrace_features.rights.summary_facts import KNOWN_SECTIONS, DatasetFacts, Section, SummaryFacts, check_datasets
@@ -121,11 +120,7 @@ class _Builder:
     @cached_property
     def sources(self) -> Mapping[str, Mapping[str, Any]]:
         """The source of each, as its newest increment was landed with."""
-        found = {}
-        for name in self.datasets:
-            increments = self.ledger.increments(f"{name}.documents")
-            found[name] = json.loads(increments[max(increments)].config).get("source", {}) if increments else {}
-        return found
+        return {name: landed_source(self.ledger, name) for name in self.datasets}
 
     @cached_property
     def sections(self) -> Mapping[str, Section | None]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.documents.blend_documents import TableParts, blend_parts
+from dagster_project.inspect.documents.blend_documents import TableParts, blend_parts, joined_segments, segments_of
 from dagster_project.inspect.documents.document_keys import Keys, keys_of, number_keys
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from dagster_project.inspect.lake.training_runs import open_register
@@ -108,16 +108,11 @@ def corpus_parts(catalogue: Catalog, corpus: CorpusFacts, table: str | None = No
     chosen = table or next(iter(packed), None)
     if chosen not in packed:
         raise CommandError(f"corpus {corpus.name} has no packed table {chosen or ''}; run `headrace run {corpus.name}`")
-    identifier, count = corpus.own(chosen), 0
-    windows, keys, tokens = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.int64)]
+    identifier, count, segments = corpus.own(chosen), 0, []
     for batch in read_batches(catalogue, identifier, ("segments.element.doc_id", "segments.element.token_count")):
-        lists = batch["segments"]
-        windows.append(np.repeat(np.arange(count, count + len(lists)), pc.list_value_length(lists).to_numpy()))
-        keys.append(keys_of(pc.struct_field(lists.flatten(), "doc_id")))
-        tokens.append(pc.struct_field(lists.flatten(), "token_count").to_numpy().astype(np.int64))
-        count += len(lists)
-    parts = (np.ones(count, np.int64), np.concatenate(windows), np.concatenate(keys), np.concatenate(tokens))
-    return identifier, TableParts(*parts)
+        segments.append(segments_of(batch["segments"], count))
+        count += batch.num_rows
+    return identifier, TableParts(np.ones(count, np.int64), *joined_segments(segments))
 
 
 class DocumentTokens(NamedTuple):
@@ -229,8 +224,7 @@ def _with_facts(
     """Columns of `_EMPTY` for documents of one dataset."""
     metadata = rows["metadata"].combine_chunks()
     key = metadata.type.key_type  # PyIceberg gives long or short strings, by how a file was written
-    found = {name: pc.map_lookup(metadata, pa.scalar(name, key), "first") for name in _OF_METADATA}
-    said = {name: values.cast(pa.string()) for name, values in found.items()}
+    stated = {name: pc.map_lookup(metadata, pa.scalar(name, key), "first").cast(pa.string()) for name in _OF_METADATA}
     spoken = read_columns(catalogue, f"{dataset}.languages", ("doc_id", "language"))
     natural = pa.nulls(rows.num_rows, pa.string())
     if spoken is not None:
@@ -239,8 +233,8 @@ def _with_facts(
     columns = {
         "dataset": pa.array([dataset] * rows.num_rows, pa.string()), "increment": rows["increment"],
         **{name: rows[name] for name in _FACTS},
-        "domain": domains(pc.coalesce(said["url"], rows["path"].combine_chunks().cast(pa.string()))),
-        "model": said["model"], "fetched": said["fetched"], "natural": natural,
+        "domain": domains(pc.coalesce(stated["url"], rows["path"].combine_chunks().cast(pa.string()))),
+        "model": stated["model"], "fetched": stated["fetched"], "natural": natural,
         "tokens": pa.array(tokens), "tokens_read": pa.array(tokens_read),
     }  # fmt: skip
     return pa.table([pc.cast(columns[field.name], field.type) for field in _EMPTY.schema], _EMPTY.schema)

@@ -24,7 +24,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.snapshot_diff import LakeState, count_tokens, find_state
 from dagster_project.inspect.documents.counted import documents_that_count, members_that_count, without
-from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, landed_source, namespaces_with
 from dagster_project.standards import standards
 from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import nearest
@@ -197,10 +197,8 @@ def _dataset(
     """The parts of a dataset: source, counts, rules."""
     rows = _documents(catalogue, name)
     groups = groups or {column: _groups(rows, column, noise) for column in _COLUMNS}
-    increments = ledger.increments(f"{name}.documents")
-    source = json.loads(increments[max(increments)].config).get("source", {}) if increments else {}
-    known = {key: value for key, value in source.items() if value not in (None, [], {}, "")}
-    yield f"## Source\n\n`{json.dumps(known, ensure_ascii=False)}`; increments: {len(increments)}."
+    source, increments = landed_source(ledger, name), ledger.increments(f"{name}.documents")
+    yield f"## Source\n\n`{json.dumps(source, ensure_ascii=False)}`; increments: {len(increments)}."
     total = rows.num_rows if noise is None else sum(row[1] for row in groups["kind"])
     exact = f", {pc.sum(rows['byte_count']).as_py() or 0:,} bytes of text" if noise is None else ", about"
     yield f"## Documents\n\n{total:,} documents{exact}."

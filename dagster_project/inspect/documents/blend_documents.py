@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from blender_service.exceptions import OffsetOutOfRangeError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SEGMENTS: Final = "segments"
 _BATCH_ROWS: Final = 1 << 14
+Segments = tuple[Int64Array, Keys, Int64Array]
+"""Of S segments: (S,) the window, (S, 2) the document, (S,) the tokens of each."""
 
 
 class TableParts(NamedTuple):
@@ -99,9 +102,9 @@ def _table_parts(order: BlendOrder, rows: tuple[int, int], sources: Sequence[Sou
     return TableParts(reads, window[chosen], keys[chosen], tokens[chosen])
 
 
-def _segments(table: PackedTable) -> tuple[Int64Array, Keys, Int64Array]:
+def _segments(table: PackedTable) -> Segments:
     """The window, the document and the tokens of each segment of a packed table."""
-    window, keys, tokens = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.int64)]
+    parts = []
     for run in table.runs:
         where, first = f"table {table.identifier}: file {run.path}", run.start
         try:
@@ -109,13 +112,28 @@ def _segments(table: PackedTable) -> tuple[Int64Array, Keys, Int64Array]:
                 columns = FileColumns(file, where, {SEGMENTS: table.fields[SEGMENTS]}, table.mapping)
                 for batch in file.iter_batches(_BATCH_ROWS, columns=columns.names):
                     lists = columns.select(batch)[SEGMENTS]
-                    counts = pc.list_value_length(lists).to_numpy()
-                    window.append(np.repeat(np.arange(first, first + len(lists)), counts))
-                    keys.append(keys_of(pc.struct_field(lists.flatten(), "doc_id")))
-                    tokens.append(pc.struct_field(lists.flatten(), "token_count").to_numpy().astype(np.int64))
+                    parts.append(segments_of(lists, first))
                     first += len(lists)
         except (StoreError, *FAULTS) as error:
             raise told(where, error) from error
-    windows = np.concatenate(window)
-    chosen = windows < table.rows
-    return windows[chosen], np.concatenate(keys)[chosen], np.concatenate(tokens)[chosen]
+    window, keys, tokens = joined_segments(parts)
+    chosen = window < table.rows
+    return window[chosen], keys[chosen], tokens[chosen]
+
+
+def segments_of(windows: pa.ListArray, first: int) -> Segments:
+    """The segments of some windows, which are numbered from `first` on."""
+    numbers = np.arange(first, first + len(windows), dtype=np.int64)
+    segments = windows.flatten()
+    return (
+        np.repeat(numbers, pc.list_value_length(windows).to_numpy()),
+        keys_of(pc.struct_field(segments, "doc_id")),
+        pc.struct_field(segments, "token_count").to_numpy().astype(np.int64),
+    )
+
+
+def joined_segments(parts: Sequence[Segments]) -> Segments:
+    """The segments of all parts; of no part none."""
+    none = (np.zeros(0, np.int64), np.zeros((0, 2), np.uint64), np.zeros(0, np.int64))
+    window, keys, tokens = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
+    return window, keys, tokens

@@ -18,6 +18,8 @@ from spark_jobs.packing.generations import served_heads
 
 if TYPE_CHECKING:
     from blender_service.arrays import Int64Array
+    from blender_service.order.resolve import BlendOrder
+    from blender_service.order.resolved_blend import Head
     from blender_service.server.blender import Blender
     from blender_service.server.run_register import RunRead
     from blender_service.tables.cell_runs import RowRuns
@@ -83,26 +85,19 @@ def times_read(catalogue: Catalog, windows: Mapping[str, Sequence[int]]) -> list
     """
     if not windows:
         return []
-    from blender_service.exceptions import BlenderError
     from blender_service.order.offsets import reads_before
     from blender_service.server.blender import Blender
 
     blender = Blender(catalogue)
     training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     times = []
-    for blend_id in blender.list_ids():
-        try:
-            head, order, runs = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
-        except BlenderError:  # one that is damaged hides no other
-            continue
-        mine = (read for read in training if read.blend_id == blend_id)
-        trained = max(map(_end, mine), default=0)
+    for blend_id, head, order, cells in _sound_blends(blender):
+        trained = max((_end(read) for read in training if read.blend_id == blend_id), default=0)
         before = trained if head.end is None else head.end
         counts = {table: np.zeros(len(ordinals), np.int64) for table, ordinals in windows.items()}
         for source, pin in head.pins().items():
-            rows = _rows_of(runs, source, windows.get(pin.table, ()))
-            pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
-            if (rows >= 0).any() and hold_same_rows(pin.table, None, pinned):
+            rows = _rows_of(cells, source, windows.get(pin.table, ()))
+            if (rows >= 0).any() and hold_same_rows(pin.table, None, pin.snapshot_number):
                 counts[pin.table] += reads_before(order, source, before, rows)
         parts = [count for count in counts.values() if count.size]
         in_part = sum(int(count.max()) for count in parts)
@@ -137,24 +132,18 @@ def reads_of_runs(catalogue: Catalog, windows: Mapping[tuple[str, int], Int64Arr
     """What blends and runs read of windows, by (packed table, served snapshot); many windows take one pass."""
     if not windows:
         return
-    from blender_service.exceptions import BlenderError
     from blender_service.order.offsets import reads_before
     from blender_service.server.blender import Blender
 
     blender = Blender(catalogue)
     training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
-    for blend_id in blender.list_ids():
-        try:
-            head, order, cells = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
-        except BlenderError:  # one that is damaged hides no other
-            continue
+    for blend_id, head, order, cells in _sound_blends(blender):
         mine = [read for read in training if read.blend_id == blend_id]
         for (table, snapshot_id), ordinals in windows.items():
             counts = np.zeros((len(mine), len(ordinals)), np.int64)
             served = False
             for source, pin in head.pins().items():
-                pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
-                if pin.table == table and hold_same_rows(table, snapshot_id, pinned):
+                if pin.table == table and hold_same_rows(table, snapshot_id, pin.snapshot_number):
                     rows, served = _rows_of(cells, source, ordinals.tolist()), True
                     for number, read in enumerate(mine):
                         counts[number] += reads_before(order, source, _end(read), rows)
@@ -191,10 +180,9 @@ def reads_of(
         order, runs = blender.order(blend_id), _runs_of_cells(blender, blend_id)
         names = tuple(blender.names_of(blend_id))
         for source, pin in blender.head(blend_id).pins().items():
-            pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             for table, snapshot_id, ordinal in windows:
                 (row,) = _rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
-                if row < 0 or not hold_same_rows(table, snapshot_id, pinned):
+                if row < 0 or not hold_same_rows(table, snapshot_id, pin.snapshot_number):
                     continue
                 for offset, epoch in itertools.islice(offsets_of(order, source, row), _MOST_READS):
                     by = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
@@ -202,6 +190,18 @@ def reads_of(
                         WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(by)))
                     )
     return sorted(reads, key=lambda read: (read.blend_id, read.offset))
+
+
+def _sound_blends(blender: Blender) -> Iterator[tuple[str, Head, BlendOrder, dict[str, RowRuns]]]:
+    """Id, head, order and runs of cells of each blend; one that is damaged hides no other."""
+    from blender_service.exceptions import BlenderError
+
+    for blend_id in blender.list_ids():
+        try:
+            parts = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
+        except BlenderError:
+            continue
+        yield blend_id, *parts
 
 
 def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:

@@ -83,6 +83,13 @@ def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
     return [space for space in spaces if (space, table) in catalogue.list_tables(space)]
 
 
+def landed_source(ledger: Ledger, dataset: str) -> dict[str, Any]:
+    """Config of a dataset's source without what is unset, as its newest increment was computed; empty without one."""
+    increments = ledger.increments(f"{dataset}.documents")
+    source = json.loads(increments[max(increments)].config).get("source", {}) if increments else {}
+    return {key: value for key, value in source.items() if value not in (None, [], {}, "")}
+
+
 def corpora(catalogue: Catalog, ledger: Ledger | None = None) -> list[CorpusFacts]:
     """Every corpus of the lake with a run, by name; a ledger that is at hand is read again only if it changed."""
     ledger = ledger or Ledger(catalogue)

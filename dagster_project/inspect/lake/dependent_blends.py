@@ -1,4 +1,4 @@
-"""Find the dependent blends of a packed table, and the snapshots they pin, before the table is changed."""
+"""Find the blends that read a table, and the snapshots that they pin."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ class DependentBlend:
     Attributes:
         blend: its names, or the first digits of its id.
         snapshot_id: the pinned snapshot; None where it follows the table.
+        doc_id_column: of a blend of texts, the table's column of doc_ids; empty for a packed table.
     """
 
     blend: str
     snapshot_id: int | None
+    doc_id_column: str = ""
 
 
-def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str, list[DependentBlend]]:
-    """Blends by packed table; each stored blend is read once."""
-    dependents: dict[str, list[DependentBlend]] = {table: [] for table in tables}
-    if not dependents:
+def dependent_blends(catalogue: Catalog, tables: Collection[str] | None) -> Mapping[str, list[DependentBlend]]:
+    """Blends by table, of all tables that a blend reads where `tables` is None; each stored blend is read once."""
+    dependents: dict[str, list[DependentBlend]] = {table: [] for table in tables or ()}
+    if tables is not None and not dependents:
         return dependents
     from blender_service.blend.store import open_store
 
@@ -32,10 +34,12 @@ def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str
     names = store.names()
     for blend_id in store.list_ids():
         called = ", ".join(sorted(names.get(blend_id, []))) or blend_id[:12]
-        for pin in dict.fromkeys(store.head(store.get(blend_id)).pins().values()):
-            if pin.table in dependents:
-                snapshot_id = int(pin.snapshot_id) if pin.snapshot_id is not None else None
-                dependents[pin.table].append(DependentBlend(called, snapshot_id))
+        config = store.get(blend_id)
+        doc_id_column = config.texts.doc_id if config.texts is not None else ""
+        for pin in dict.fromkeys(store.head(config).pins().values()):
+            if tables is None or pin.table in dependents:
+                blend = DependentBlend(called, pin.snapshot_number, doc_id_column)
+                dependents.setdefault(pin.table, []).append(blend)
     return dependents
 
 

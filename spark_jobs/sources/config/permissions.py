@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
 
+from headrace.tables.rights_root import OPT_OUTS
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.features import brought, missing
 from spark_jobs.plugins import load
@@ -80,7 +81,6 @@ class Site(Protocol):
 
 
 _REGISTER: Final = "opt-out "
-OPT_OUT_TABLE: Final = "system.opt_outs"
 
 
 def refusal_of(entry: str, what: str) -> Refusal:
@@ -126,7 +126,7 @@ def opt_outs(dataset: str, source: Any, catalogue: Catalog | None) -> OptOuts | 
     """
     if catalogue is None or asking_of(source).ask == "nobody":
         return None
-    if (there := permission()) is None and missing("permissions") and catalogue.table_exists(OPT_OUT_TABLE):
+    if (there := permission()) is None and missing("permissions") and catalogue.table_exists(OPT_OUTS):
         mend = "install headrace whole, or write `rights: {ask: nobody, reason: ..}`"
         raise ConfigError(
             f"dataset {dataset}: the lake has opt-outs, and what reads them is not installed here; {mend}"

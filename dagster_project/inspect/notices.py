@@ -33,14 +33,13 @@ class Notices(NamedTuple):
 
 def waiting_work(catalogue: Catalog) -> list[Waiting]:
     """The work of all features that waits."""
-    found = (each.waiting(catalogue) for each in _all())
-    return [waiting for waiting in found if waiting is not None]
+    return [work for notices in _all() if (work := notices.waiting(catalogue)) is not None]
 
 
 def noticed_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFinding]:
     """What features say of a document."""
-    for each in _all():
-        yield from each.findings(catalogue, document)
+    for notices in _all():
+        yield from notices.findings(catalogue, document)
 
 
 def _all() -> list[Notices]:

@@ -1,4 +1,4 @@
-"""`headrace rights`: the opt-out register, what its entries hit, what was taken out, proof and summary."""
+"""`headrace rights`: the commands about opt-outs, from an entry to the proof, and about the data of a training."""
 
 from __future__ import annotations
 

@@ -166,15 +166,15 @@ def _near(catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array) -> Iterator
 def _passages(catalogue: Catalog, corpus: CorpusFacts, wanted: pa.Array) -> Iterator[Link]:
     """Documents with a passage of the others: the first that has it, and all with an overlapping part of that."""
     columns = ("doc_id", "start", "end", "words", "first_doc_id", "first_start", "first_end")
-    own = list(_rows(catalogue, corpus.own("passages"), columns, ("doc_id", "first_doc_id"), wanted))
-    if not own:
+    rows = list(_rows(catalogue, corpus.own("passages"), columns, ("doc_id", "first_doc_id"), wanted))
+    if not rows:
         return
     here, spans = set(wanted.to_pylist()), defaultdict[str, list[tuple[int, int, str]]](list)
-    for row in own:
+    for row in rows:
         if row["doc_id"] in here:
             spans[row["first_doc_id"]].append((row["first_start"], row["first_end"], row["doc_id"]))
             yield Link(row["doc_id"], row["first_doc_id"], "passage", f"({row['words']:,} words)")
-    firsts = pa.array(sorted({row["first_doc_id"] for row in own}), pa.string())
+    firsts = pa.array(sorted({row["first_doc_id"] for row in rows}), pa.string())
     for row in _rows(catalogue, corpus.own("passages"), columns, ("first_doc_id",), firsts):
         detail = f"({row['words']:,} words)"
         if row["first_doc_id"] in here:

@@ -36,7 +36,9 @@ def paths_of_authors(
     source = _git_source(catalogue, dataset) if names else None
     repositories: list[GitRepository] = []
     try:
-        repositories = [each for each in find_repositories(source) if each.name in names] if source else []
+        repositories = (
+            [repository for repository in find_repositories(source) if repository.name in names] if source else []
+        )
     except (SparkJobsError, OSError) as error:
         not_asked.append(f"{dataset}: authors of commits: {error}")
     allowed = allowed_folders(repositories)

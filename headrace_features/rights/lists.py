@@ -229,7 +229,7 @@ def read_site(kind: str, data: bytes, site: str, agent: str) -> Iterator[Row]:
 
 
 Rules = list[tuple[str, Pattern, Reservation]]
-"""Host where a rule has one, pattern, and what is said of its pages."""
+"""Host of a rule (empty: any), its pattern, and the reservation of the pages that match."""
 
 
 def _rules(kind: str, data: bytes, agent: str) -> tuple[Rules, Callable[[str], Reservation]]:

@@ -73,8 +73,8 @@ class Matcher:
                 named.setdefault((asked.kind, compared), []).append(entry.entry)
                 if asked.kind == "url_prefix":
                     lengths.setdefault(_host(compared), set()).add(len(compared))
-        by_value = {key: tuple(dict.fromkeys(found)) for key, found in named.items()}
-        by_host = {host: tuple(sorted(found)) for host, found in lengths.items()}
+        by_value = {key: tuple(dict.fromkeys(entry_ids)) for key, entry_ids in named.items()}
+        by_host = {host: tuple(sorted(of_host)) for host, of_host in lengths.items()}
         return cls(salt, by_value, by_host, frozenset(host.partition(":")[0] for host in by_host))
 
     @cached_property
@@ -114,13 +114,12 @@ class Matcher:
 
     def hits(self, kind: Kind, value: str) -> tuple[str, ...]:
         """All entries of a kind that name a value (of `domain` and `url_prefix`, a whole URL)."""
-        found = [entry for key in self._keys(kind, value) for entry in self.named.get((kind, key), _NONE)]
-        return tuple(dict.fromkeys(found)) if found else _NONE
+        entry_ids = [entry for key in self._keys(kind, value) for entry in self.named.get((kind, key), _NONE)]
+        return tuple(dict.fromkeys(entry_ids)) if entry_ids else _NONE
 
     def host(self, host: str) -> tuple[str, ...]:
         """All entries of a domain that name a host, in its canonical form."""
-        found = [entry for parent in _domains(host) for entry in self.named.get(("domain", parent), _NONE)]
-        return tuple(found)
+        return tuple(entry for parent in _domains(host) for entry in self.named.get(("domain", parent), _NONE))
 
     def has_host(self, host: str) -> bool:
         """Whether an entry may name an address on a host, so that the others need no look."""
@@ -154,7 +153,7 @@ def owner_of(repository: str) -> str:
 
 
 def url_key(url: str) -> str | None:
-    """A URL as `host/path?query` for comparing, without scheme; None of what is no address of the web.
+    """The compared form of a URL, `host/path?query`; None for text that is no address of the web.
 
     An address that no form fits (a host of odd characters) is compared by what stands between its slashes: a name that
     cannot be read must not be a way around an opt-out.

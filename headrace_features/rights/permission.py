@@ -41,7 +41,7 @@ class RegisterOptOuts:
         return entry in self.words
 
     def refusal(self, facts: Mapping[str, Any]) -> Refusal | None:
-        """The refusal of a file or document by what is known of it; see `permissions.OptOuts`."""
+        """The refusal of a file or document by its facts; see `permissions.OptOuts`."""
         entry = next(self.matcher.naming(self.dataset, facts), None)
         return None if entry is None else refusal_of(entry, self.words[entry])
 

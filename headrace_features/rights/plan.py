@@ -39,7 +39,7 @@ class Plan:
         out: documents that are out of all packed tables already.
         served: windows and texts that hold documents.
         reads: what blends and runs read of these windows.
-        models: in the registry, with what is known of what they were trained on.
+        models: names of the registry, with the datasets of their training; None where nobody stated them.
     """
 
     entries: Sequence[Entry]

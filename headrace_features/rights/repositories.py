@@ -38,8 +38,8 @@ def reached_repositories(catalogue: Catalog, names: Mapping[str, Collection[str]
     forks = list(_forks(catalogue, names))
     while sum(_follow(reached, by_name, matcher, *fork) for fork in forks):
         pass  # forks of forks
-    for one, other in list(_copies(catalogue)):
-        for source, copy in ((one, other), (other, one)):
+    for pair in list(_copies(catalogue)):
+        for source, copy in (pair, pair[::-1]):
             for entry in [entry for entry, (how, _) in reached.get(source, {}).items() if how != "repository copy"]:
                 reached.setdefault(copy, {}).setdefault(entry, ("repository copy", source[1]))
     return reached
@@ -86,5 +86,4 @@ def _copies(catalogue: Catalog) -> Iterator[tuple[tuple[str, str], tuple[str, st
         ):
             columns = ("dataset", "repository", f"{side}_dataset", f"{side}_repository")
             for row in read_rows(catalogue, f"{corpus}.{table}", columns, condition):
-                one = (row["dataset"], row["repository"])
-                yield one, (row[f"{side}_dataset"], row[f"{side}_repository"])
+                yield (row["dataset"], row["repository"]), (row[f"{side}_dataset"], row[f"{side}_repository"])

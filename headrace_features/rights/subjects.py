@@ -107,8 +107,8 @@ def opt_outs_of(
     if kind == "author":
         salt = salt or register_salt(catalogue)
         aliases = tuple(sorted({author_hash(salt, canonical(kind, value)) for value in values}))
-        known = author_hash(salt, asker)
-        named = f"author {known[:16]}" if known in aliases else asker
+        asker_hash = author_hash(salt, asker)
+        named = f"author {asker_hash[:16]}" if asker_hash in aliases else asker
         return [OptOut(named, kind, aliases, scope, since, evidence, request)]
     return [
         OptOut(asker, kind, (value,), scope, since, evidence, request)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
@@ -21,52 +21,17 @@ from dagster_project.inspect.lake.corpus_facts import landed_source, namespaces_
 from headrace_features.rights.register import entries
 from headrace_features.rights.summary_counts import Counts
 from headrace_features.rights.summary_facts import KNOWN_SECTIONS, DatasetFacts, Section, SummaryFacts, check_datasets
+from headrace_features.rights.summary_fields import Part, Summary, Value, missing, rows_of, stated, yes_or_no
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 
-Origin = Literal["lake", "stated", "missing"]
 _LARGE: Final = 0.03  # share of all public datasets from which one is named (2.1)
 _RANGES: Final = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 _MOST: Final = "more than 10 trillion tokens"
 _SMALL_FIRM_DOMAINS: Final = 1_000
 _SCREENS: Final = {"scans": "malware and secrets", "personal_data": "personal data", "profanity": "profanity"}
 _SHOWN_LANGUAGES: Final = 40
-
-
-class Value(NamedTuple):
-    """The answer to one field: its text or rows, and where it is from; of a missing one, what to write where."""
-
-    label: str
-    value: str | list[dict[str, Any]]
-    origin: Origin
-
-
-@dataclass(frozen=True)
-class Part:
-    """A numbered part of the template with its fields."""
-
-    number: str
-    title: str
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The whole template, filled in."""
-
-    subject: str
-    version: str
-    parts: tuple[Part, ...]
-    missing: tuple[str, ...] = field(default=())
-
-    def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
-        parts = [
-            {"number": part.number, "title": part.title, "fields": [value._asdict() for value in part.values]}
-            for part in self.parts
-        ]
-        return {"of": self.subject, "version": self.version, "parts": parts, "missing": list(self.missing)}
 
 
 def size_range(tokens: int) -> str:
@@ -93,13 +58,7 @@ def build(catalogue: Catalog, counts: Counts, facts: SummaryFacts) -> Summary:
         Part("3.2", "Removal of illegal content", tuple(builder.illegal())),
         Part("3.3", "Other information", tuple(builder.other())),
     )
-    missing = [
-        f"{part.number} {value.label}: {value.value}"
-        for part in parts
-        for value in part.values
-        if value.origin == "missing"
-    ]
-    return Summary(counts.subject, facts.version, parts, tuple(missing))
+    return Summary(counts.subject, facts.version, parts)
 
 
 @dataclass(frozen=True)
@@ -126,11 +85,11 @@ class _Builder:
     def sections(self) -> Mapping[str, Section | None]:
         """The part of section 2 that each belongs to; None where nobody says."""
         return {
-            name: self.said(name).section or KNOWN_SECTIONS.get(str(self.sources[name].get("kind")))
+            name: self.stated(name).section or KNOWN_SECTIONS.get(str(self.sources[name].get("kind")))
             for name in self.datasets
         }
 
-    def said(self, name: str) -> DatasetFacts:
+    def stated(self, name: str) -> DatasetFacts:
         return self.facts.datasets.get(name, DatasetFacts())
 
     def of(self, section: Section) -> list[str]:
@@ -138,20 +97,20 @@ class _Builder:
 
     def provider(self) -> Iterator[Value]:
         provider = self.facts.provider
-        yield _stated("Provider name", provider.name, "provider.name")
-        yield _stated("Contact details", provider.contact, "provider.contact")
-        yield _stated("Authorised representative", provider.representative, "provider.representative (or `none`)")
+        yield stated("Provider name", provider.name, "provider.name")
+        yield stated("Contact details", provider.contact, "provider.contact")
+        yield stated("Authorised representative", provider.representative, "provider.representative (or `none`)")
 
     def model(self) -> Iterator[Value]:
         model = self.facts.model
-        yield _stated("Versioned model name(s)", model.name, "model.name")
+        yield stated("Versioned model name(s)", model.name, "model.name")
         if model.dependencies is None:
-            yield _missing("Model dependencies", "model.dependencies ([] for none)")
+            yield missing("Model dependencies", "model.dependencies ([] for none)")
         else:
             named = [dependency.model_dump() for dependency in model.dependencies]
             yield Value("Model dependencies", named or "none", "stated")
         placed = model.placed.isoformat() if model.placed else ""
-        yield _stated("Date of placement on the Union market", placed, "model.placed")
+        yield stated("Date of placement on the Union market", placed, "model.placed")
 
     def size(self) -> Iterator[Value]:
         rows, counts = self.counts.documents, self.counts
@@ -164,20 +123,20 @@ class _Builder:
         if counts.unknown_tokens:
             gone = f"{counts.unknown_tokens:,} tokens read are of datasets that are not in the lake any more"
             yield Value("Text: left out of this summary", gone, "lake")
-        yield _stated("Text: types of content", self.facts.content, "content")
-        yield Value("Text: kinds of documents", _rows(counts.by("kind"), "kind"), "lake")
-        yield _stated("Image, audio, video", self.facts.other_modalities, "other_modalities (or `none`)")
+        yield stated("Text: types of content", self.facts.content, "content")
+        yield Value("Text: kinds of documents", rows_of(counts.by("kind"), "kind"), "lake")
+        yield stated("Image, audio, video", self.facts.other_modalities, "other_modalities (or `none`)")
         latest = self.latest_acquisition()
         yield (
             Value("Latest date of data acquisition", latest, "lake")
             if latest
-            else _missing("Latest date of data acquisition", "land the datasets again: the ledger has no row of them")
+            else missing("Latest date of data acquisition", "land the datasets again: the ledger has no row of them")
         )
         yield self.languages()
         code = self.counts.by("language", of=rows.filter(pc.equal(rows["kind"], "code")))
         if code:
-            yield Value("Programming languages", _rows(code, "language")[:_SHOWN_LANGUAGES], "lake")
-        yield Value("Licences", _rows(counts.by("licence"), "licence")[:_SHOWN_LANGUAGES], "lake")
+            yield Value("Programming languages", rows_of(code, "language")[:_SHOWN_LANGUAGES], "lake")
+        yield Value("Licences", rows_of(counts.by("licence"), "licence")[:_SHOWN_LANGUAGES], "lake")
         if self.facts.characteristics:
             yield Value("Other characteristics", self.facts.characteristics, "stated")
 
@@ -187,7 +146,7 @@ class _Builder:
         groups = self.counts.documents.group_by("dataset").aggregate([("increment", "max")]).to_pylist()
         for row in groups:
             place = And(EqualTo("table", f"{row['dataset']}.documents"), EqualTo("place", str(row["increment_max"])))
-            times = [each["recorded_at"] for each in read_rows(self.catalogue, LEDGER, ("recorded_at",), place)]
+            times = [landing["recorded_at"] for landing in read_rows(self.catalogue, LEDGER, ("recorded_at",), place)]
             landed += [min(times)] if times else []  # later rows are of the same documents, computed anew
         return f"{max(landed):%m/%Y}" if landed else ""
 
@@ -199,10 +158,10 @@ class _Builder:
         if prose.num_rows and not groups:
             if self.facts.languages:
                 return Value("Natural languages", self.facts.languages, "stated")
-            return _missing(
+            return missing(
                 "Natural languages", "languages, or run `languages` of the datasets (headrace run DATASET.languages)"
             )
-        listed = _rows(groups, "language")[:_SHOWN_LANGUAGES]
+        listed = rows_of(groups, "language")[:_SHOWN_LANGUAGES]
         unmeasured = prose.filter(pc.is_null(prose["natural"]))
         if unmeasured.num_rows:
             tokens = int(pc.sum(unmeasured["tokens"]).as_py())
@@ -217,9 +176,9 @@ class _Builder:
         unknown = [name for name, section in self.sections.items() if section is None]
         if unknown:
             some = ", ".join(unknown[:5]) + (", .." if len(unknown) > 5 else "")
-            return _missing("Used", f"datasets.NAME.section of {some}")
+            return missing("Used", f"datasets.NAME.section of {some}")
         if gone := self.counts.unknown_tokens:
-            return _missing("Used", f"{gone:,} tokens are of datasets that are gone; say it in other")
+            return missing("Used", f"{gone:,} tokens are of datasets that are gone; say it in other")
         return Value("Used", "no", "lake")
 
     def listed(self, names: list[str], **columns: str) -> list[dict[str, Any]]:
@@ -227,13 +186,13 @@ class _Builder:
         sizes = {str(name): row for name, *row in self.counts.by("dataset")}
         rows = []
         for name in names:
-            said, repo_id = self.said(name), str(self.sources[name].get("repo_id") or "")
-            link = said.link or (f"https://huggingface.co/datasets/{repo_id}" if repo_id else "")
+            facts, repo_id = self.stated(name), str(self.sources[name].get("repo_id") or "")
+            link = facts.link or (f"https://huggingface.co/datasets/{repo_id}" if repo_id else "")
             rows.append(
                 {
-                    "dataset": said.title or repo_id or name, "link": link,
-                    "description": said.description, "documents": sizes[name][0], "tokens": sizes[name][1],
-                    **{label: getattr(said, attribute) for label, attribute in columns.items()},
+                    "dataset": facts.title or repo_id or name, "link": link,
+                    "description": facts.description, "documents": sizes[name][0], "tokens": sizes[name][1],
+                    **{label: getattr(facts, attribute) for label, attribute in columns.items()},
                 }
             )  # fmt: skip
         return rows
@@ -251,7 +210,7 @@ class _Builder:
             yield Value("Other datasets", small, "lake")
         for name, row in zip(names, rows, strict=True):
             if not row["link"] and row["tokens"] > _LARGE * whole:
-                yield _missing(f"Link of {row['dataset']}", f"datasets.{name}.link")
+                yield missing(f"Link of {row['dataset']}", f"datasets.{name}.link")
 
     def private(self, section: Section) -> Iterator[Value]:
         """Licensed, other private and other data: whether, and a description."""
@@ -259,15 +218,15 @@ class _Builder:
         if self.of(section):
             yield Value("Modality", "text", "lake")
         for name, row in zip(self.of(section), self.listed(self.of(section)), strict=True):
-            if section == "private" and self.said(name).publicly_known is None:
-                yield _missing(f"Whether {row['dataset']} is publicly known", f"datasets.{name}.publicly_known")
+            if section == "private" and self.stated(name).publicly_known is None:
+                yield missing(f"Whether {row['dataset']} is publicly known", f"datasets.{name}.publicly_known")
             if section != "licensed" and not row["description"]:
-                yield _missing(f"Description of {row['dataset']}", f"datasets.{name}.description")
-        named = [name for name in self.of(section) if section != "private" or self.said(name).publicly_known]
+                yield missing(f"Description of {row['dataset']}", f"datasets.{name}.description")
+        named = [name for name in self.of(section) if section != "private" or self.stated(name).publicly_known]
         if named:
             yield Value("Datasets", self.listed(named), "lake")
         if unnamed := [name for name in self.of(section) if name not in named]:
-            texts = "; ".join(filter(None, (self.said(name).description for name in unnamed)))
+            texts = "; ".join(filter(None, (self.stated(name).description for name in unnamed)))
             yield Value("Datasets that are not publicly known", texts or f"{len(unnamed)} datasets", "stated")
 
     def crawled(self) -> Iterator[Value]:
@@ -276,9 +235,9 @@ class _Builder:
         if not names:
             return
         for label, attribute in (("Crawler", "crawler"), ("Purpose", "purpose"), ("Behaviour", "behaviour")):
-            values = {name: getattr(self.said(name), attribute) for name in names}
+            values = {name: getattr(self.stated(name), attribute) for name in names}
             for name, value in values.items():
-                yield _stated(f"{label} of {name}", value, f"datasets.{name}.{attribute}")
+                yield stated(f"{label} of {name}", value, f"datasets.{name}.{attribute}")
         rows = self.counts.of_datasets(names)
         yield from (self.period(name) for name in names)
         yield Value("Types of content and sources", self.listed(names), "lake")
@@ -286,12 +245,12 @@ class _Builder:
         by_domain = self.counts.by("domain", of=rows)
         domains = [row for row in by_domain if row[0] is not None]
         if self.facts.small_firm is None:
-            yield _missing("Whether the provider is an SME", "small_firm; the longer list is given until then")
+            yield missing("Whether the provider is an SME", "small_firm; the longer list is given until then")
         most = math.ceil(len(domains) / (20 if self.facts.small_firm else 10))
         most = min(most, _SMALL_FIRM_DOMAINS) if self.facts.small_firm else most
         rule = "5% or 1,000" if self.facts.small_firm else "10%"
         label = f"Top {rule} of {len(domains):,} domain names by tokens (host without www.)"
-        yield Value(label, _rows(domains[:most], "domain"), "lake")
+        yield Value(label, rows_of(domains[:most], "domain"), "lake")
         nameless = next((row for row in by_domain if row[0] is None), None)
         if nameless is not None:
             yield Value("Without address", f"{nameless[1]:,} documents of {nameless[2]:,} tokens", "lake")
@@ -302,11 +261,11 @@ class _Builder:
         first, last = (str(fetched[side] or "")[:7] for side in ("min", "max"))
         if not first and self.sources[name].get("urls"):
             times = read_columns(self.catalogue, f"{name}.arrivals", ("modified",))
-            found = pc.min_max(times["modified"]).as_py() if times is not None else {"min": None, "max": None}
-            first, last = (f"{found[side]:%Y-%m}" if found[side] else "" for side in ("min", "max"))
+            ends = pc.min_max(times["modified"]).as_py() if times is not None else {"min": None, "max": None}
+            first, last = (f"{ends[side]:%Y-%m}" if ends[side] else "" for side in ("min", "max"))
         label = f"Period of collection of {name}"
         if not first:
-            return _missing(label, f"records of {name} do not say when they were fetched; say it in its description")
+            return missing(label, f"records of {name} do not say when they were fetched; say it in its description")
         return Value(label, " to ".join(f"{month[5:]}/{month[:4]}" for month in (first, last)), "lake")
 
     def user(self) -> Iterator[Value]:
@@ -314,15 +273,15 @@ class _Builder:
             yield Value("Used", "yes", "lake")
             yield Value("Modality", "text", "lake")
             for name in self.of("user"):
-                said = self.said(name)
-                answer = "" if said.interactions is None else "yes" if said.interactions else "no"
-                yield _stated(f"{name}: from interactions with the model", answer, f"datasets.{name}.interactions")
-                yield _stated(f"{name}: other services", said.services, f"datasets.{name}.services (or `none`)")
+                facts = self.stated(name)
+                answer = yes_or_no(facts.interactions)
+                yield stated(f"{name}: from interactions with the model", answer, f"datasets.{name}.interactions")
+                yield stated(f"{name}: other services", facts.services, f"datasets.{name}.services (or `none`)")
             yield Value("Datasets", self.listed(self.of("user")), "lake")
         elif self.facts.user_data == "none":
             yield Value("Used", "no", "stated")
         else:
-            yield _missing("Used", "user_data: none, or datasets.NAME.section: user")
+            yield missing("Used", "user_data: none, or datasets.NAME.section: user")
 
     def synthetic(self) -> Iterator[Value]:
         yield self.used("synthetic")
@@ -332,35 +291,34 @@ class _Builder:
         yield Value("Modality", "text", "lake")
         rows = self.counts.of_datasets(names)
         named = self.counts.by("model", of=rows)
-        links = {model.name: model.link for name in names for model in self.said(name).models}
+        links = {model.name: model.link for name in names for model in self.stated(name).models}
         models = [
-            {**row, "link": links.get(row["model"], "")} for row in _rows(named, "model") if row["model"] != "none"
+            {**row, "link": links.get(row["model"], "")} for row in rows_of(named, "model") if row["model"] != "none"
         ]
         recorded = {row["model"] for row in models}
         models += [{"model": name, "link": link} for name, link in links.items() if name not in recorded]
         if models:
             yield Value("Generating models", models, "lake" if recorded else "stated")
         for name in names:
-            of_one = self.counts.of_datasets([name])["model"]
-            if of_one.null_count and not self.said(name).models:
-                yield _missing(f"Generating model of {name}", f"datasets.{name}.models")
+            of_dataset = self.counts.of_datasets([name])["model"]
+            if of_dataset.null_count and not self.stated(name).models:
+                yield missing(f"Generating model of {name}", f"datasets.{name}.models")
         yield Value("Datasets", self.listed(names), "lake")
 
     def opt_outs(self) -> Iterator[Value]:
-        said = self.facts.opt_outs
-        answer = "" if said.signatory is None else "yes" if said.signatory else "no"
-        yield _stated("Signatory to the Code of Practice", answer, "opt_outs.signatory")
-        yield _stated("Measures", said.measures, "opt_outs.measures")
+        facts = self.facts.opt_outs
+        yield stated("Signatory to the Code of Practice", yes_or_no(facts.signatory), "opt_outs.signatory")
+        yield stated("Measures", facts.measures, "opt_outs.measures")
         states: dict[str, int] = {}
         for entry in entries(self.catalogue):
             states[entry.state] = states.get(entry.state, 0) + 1
-        told = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
-        yield Value("Recorded: entries of the opt-out register", told or "none", "lake")
+        by_state = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
+        yield Value("Recorded: entries of the opt-out register", by_state or "none", "lake")
         answers = read_columns(self.catalogue, "system.rights_answers", ("state",))
         if answers is not None:
-            found = pc.value_counts(answers["state"]).to_pylist()
-            told = ", ".join(sorted(f"{row['counts']:,} {row['values']}" for row in found))
-            yield Value("Recorded: answers of sites that were asked", told, "lake")
+            counts = pc.value_counts(answers["state"]).to_pylist()
+            by_state = ", ".join(sorted(f"{row['counts']:,} {row['values']}" for row in counts))
+            yield Value("Recorded: answers of sites that were asked", by_state, "lake")
         refused = {name: count for name in self.datasets if (count := self.refused(name))}
         if refused:
             rows = [{"dataset": name, "refused": count} for name, count in refused.items()]
@@ -372,27 +330,14 @@ class _Builder:
         return 0 if arrivals is None else int(pc.sum(pc.equal(arrivals["reason"], "opted_out")).as_py() or 0)
 
     def illegal(self) -> Iterator[Value]:
-        yield _stated("Measures", self.facts.illegal_content, "illegal_content")
-        there = {
+        yield stated("Measures", self.facts.illegal_content, "illegal_content")
+        screens = {
             name: [words for table, words in _SCREENS.items() if self.ledger.places(f"{name}.{table}")]
             for name in self.datasets
         }
-        rows = [{"dataset": name, "looked for": ", ".join(found) or "nothing"} for name, found in there.items()]
+        rows = [{"dataset": name, "looked for": ", ".join(words) or "nothing"} for name, words in screens.items()]
         yield Value("Recorded: what datasets were searched for", rows, "lake")
 
     def other(self) -> Iterator[Value]:
         if self.facts.other:
             yield Value("Other information", self.facts.other, "stated")
-
-
-def _stated(label: str, value: str, field_name: str) -> Value:
-    return Value(label, value, "stated") if value else _missing(label, field_name)
-
-
-def _missing(label: str, mend: str) -> Value:
-    return Value(label, mend, "missing")
-
-
-def _rows(groups: list[tuple[str | None, int, int]], column: str) -> list[dict[str, Any]]:
-    """Rows of a table: the value of a column, documents and tokens."""
-    return [{column: name or "none", "documents": documents, "tokens": tokens} for name, documents, tokens in groups]

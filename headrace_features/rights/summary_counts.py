@@ -125,10 +125,10 @@ class DocumentTokens(NamedTuple):
 
 def blend_counts(catalogue: Catalog, blender: Blender, subject: str, rows: Sequence[Rows]) -> Counts:
     """Count the documents in rows of blends; rows that are made of texts are read, of packed tables the segments."""
-    of_texts = [each for each in rows if blender.config(each.blend_id).texts is not None]
-    packed = [each for each in rows if each not in of_texts]
-    parts = [part for each in packed for part in blend_parts(blender, each.blend_id, each.end, each.first)]
-    return count(catalogue, subject, [in_windows(parts), *(in_rows(blender, each) for each in of_texts)])
+    of_texts = [read for read in rows if blender.config(read.blend_id).texts is not None]
+    packed = [read for read in rows if read not in of_texts]
+    parts = [part for read in packed for part in blend_parts(blender, read.blend_id, read.end, read.first)]
+    return count(catalogue, subject, [in_windows(parts), *(in_rows(blender, read) for read in of_texts)])
 
 
 def in_windows(parts: Iterable[TableParts]) -> DocumentTokens:
@@ -142,11 +142,11 @@ def in_windows(parts: Iterable[TableParts]) -> DocumentTokens:
     tokens_read, tokens = np.zeros((2, first.size), np.int64)
     start = 0
     for table in tables:
-        document, own = numbers[start : start + len(table.keys)], np.zeros(first.size, np.int64)
+        document, of_table = numbers[start : start + len(table.keys)], np.zeros(first.size, np.int64)
         start += len(table.keys)
         np.add.at(tokens_read, document, table.tokens * table.reads[table.window])
-        np.add.at(own, document, table.tokens * (table.reads[table.window] > 0))
-        tokens = np.maximum(tokens, own)  # packed in several lengths, a document has its tokens once
+        np.add.at(of_table, document, table.tokens * (table.reads[table.window] > 0))
+        tokens = np.maximum(tokens, of_table)  # packed in several lengths, a document has its tokens once
     return DocumentTokens(keys, tokens, tokens_read)
 
 
@@ -175,17 +175,17 @@ def in_rows(blender: Blender, rows: Rows) -> DocumentTokens:
 
 def count(catalogue: Catalog, subject: str, read: Sequence[DocumentTokens]) -> Counts:
     """Look documents that were read up in the datasets of the lake."""
-    every = np.concatenate([_NO_KEYS, *(each.keys for each in read)])
+    every = np.concatenate([_NO_KEYS, *(part.keys for part in read)])
     numbers, first = number_keys(every)
     tokens_read, tokens = np.zeros((2, first.size), np.int64)
-    np.add.at(tokens_read, numbers, np.concatenate([each.tokens_read for each in read]))
-    np.maximum.at(tokens, numbers, np.concatenate([each.tokens for each in read]))
+    np.add.at(tokens_read, numbers, np.concatenate([part.tokens_read for part in read]))
+    np.maximum.at(tokens, numbers, np.concatenate([part.tokens for part in read]))
     was_read = tokens_read > 0
     keys, tokens_read, tokens = every[first][was_read], tokens_read[was_read], tokens[was_read]
     tables = list(_looked_up(catalogue, keys, tokens, tokens_read))
     documents = pa.concat_tables(tables) if tables else _EMPTY
-    known = int(pc.sum(documents["tokens_read"]).as_py() or 0)
-    return Counts(subject, documents, int(tokens_read.sum()) - known)
+    looked_up = int(pc.sum(documents["tokens_read"]).as_py() or 0)
+    return Counts(subject, documents, int(tokens_read.sum()) - looked_up)
 
 
 def _together(parts: list[TableParts]) -> TableParts:

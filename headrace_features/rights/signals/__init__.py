@@ -9,9 +9,8 @@
 Of TDMRep's three places an element of the page overrides a header, and that the file of the site; where nobody wants
 to rank them, `strictest` takes the no of any.
 
-Readers take any bytes and never raise. Which answer of a server is one: RFC 9309, 2.3.1 has 4xx as "there is no
-robots.txt" (all is allowed: a site that is silent), 5xx and no answer at all as "assume complete disallow" (a site that
-could not be asked). Who fetches decides that, and calls no reader without a body.
+Readers take any bytes and never raise. The fetching side calls one only with the body of a success (2xx). By RFC 9309,
+2.3.1, an answer 4xx is a silent site (all is allowed), 5xx or no answer an unreachable one (nothing is).
 """
 
 from __future__ import annotations

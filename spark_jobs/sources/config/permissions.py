@@ -55,9 +55,9 @@ class OptOuts(Protocol):
         """Whether any is of a SHA-256, so that files are hashed before they are read."""
 
     def refusal(self, facts: Mapping[str, Any]) -> Refusal | None:
-        """The refusal of a file or document by what is known of it.
+        """The refusal of a file or document by its facts.
 
-        That is any of location, repository, path, content_sha256, doc_id and metadata, as tables have them.
+        Facts are any of location, repository, path, content_sha256, doc_id and metadata, as tables have them.
         """
 
     def holds(self, entry: str) -> bool:

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from headrace_features.rights.plan import make_plan
-from headrace_features.rights.register import add_entries
-from headrace_features.rights.subjects import opt_outs_of
+from headrace_features.rights.hits.plan import make_plan
+from headrace_features.rights.register.register import add_entries
+from headrace_features.rights.register.subjects import opt_outs_of
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.near.pairs import PAIRS

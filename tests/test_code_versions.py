@@ -45,12 +45,12 @@ _DECIDES_NO_ROW = {
     "spark_jobs.tokens.pictures",
     "headrace_features.models.clusters.pictures",
     # What the register holds is a fact of landing, as an answer of an API is; readers of sites' signals do decide rows.
-    "headrace_features.rights.answers",
-    "headrace_features.rights.matching",
-    "headrace_features.rights.merkle",
-    "headrace_features.rights.permission",
-    "headrace_features.rights.register",
-    "headrace_features.rights.subjects",
+    "headrace_features.rights.landing.answers",
+    "headrace_features.rights.hits.matching",
+    "headrace_features.rights.register.merkle",
+    "headrace_features.rights.landing.permission",
+    "headrace_features.rights.register.register",
+    "headrace_features.rights.register.subjects",
 }
 
 Recorded = dict[str, dict[str, str]]

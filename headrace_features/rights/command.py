@@ -10,14 +10,14 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
-from headrace_features.rights.plan_command import apply, plan
-from headrace_features.rights.read_command import read
-from headrace_features.rights.standards_command import croissant, spdx
-from headrace_features.rights.statement_command import lineage, statement, verify
-from headrace_features.rights.summary_command import summary
+from headrace_features.rights.hits.plan_command import apply, plan
+from headrace_features.rights.register.read_command import read
+from headrace_features.rights.standards.standards_command import croissant, spdx
+from headrace_features.rights.proof.statement_command import lineage, statement, verify
+from headrace_features.rights.summary.summary_command import summary
 
 if TYPE_CHECKING:
-    from headrace_features.rights.register import OptOut
+    from headrace_features.rights.register.register import OptOut
 
 # As `register.KINDS`, which --help does not wait for.
 _KINDS = ("repository", "author", "domain", "url_prefix", "path", "sha256", "dataset", "record")
@@ -42,8 +42,8 @@ def add(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Enter an opt-out: of an author all VALUEs are aliases of one entry, of all else each is an entry."""
-    from headrace_features.rights.register import add_entries
-    from headrace_features.rights.subjects import opt_outs_of
+    from headrace_features.rights.register.register import add_entries
+    from headrace_features.rights.register.subjects import opt_outs_of
 
     catalogue = lake_catalogue(make=True)
     since = since.replace(tzinfo=UTC) if since else None
@@ -60,7 +60,7 @@ def add(
 @JSON
 def show_entries(state: str | None, as_json: bool) -> None:
     """List the entries of the opt-out register with their states."""
-    from headrace_features.rights.register import entries
+    from headrace_features.rights.register.register import entries
 
     chosen = [entry for entry in entries(lake_catalogue()) if state in (None, entry.state)]
     rows = [
@@ -90,8 +90,8 @@ def _shown(opt_out: OptOut) -> str:
 @click.option("--reason", required=True, help="why; it is kept in the register")
 def decide(entry_ids: tuple[str, ...], decision: Any, reason: str) -> None:
     """Decide about entries; refused and withdrawn ones hit nothing any more, and what is out stays out."""
-    from headrace_features.rights.register import decide as write_decision
-    from headrace_features.rights.register import entries
+    from headrace_features.rights.register.register import decide as write_decision
+    from headrace_features.rights.register.register import entries
     from spark_jobs.exceptions import nearest
 
     catalogue = lake_catalogue()

@@ -13,8 +13,8 @@ from dagster_project.inspect.documents.findings import TableFinding
 from dagster_project.inspect.notices import Notices, Waiting
 from headrace.tables.catalogue import load_table
 from headrace.tables.rights_root import OPT_OUTS
-from headrace_features.rights.matching import Matcher
-from headrace_features.rights.register import entries, entries_of, read_log, register_salt
+from headrace_features.rights.hits.matching import Matcher
+from headrace_features.rights.register.register import entries, entries_of, read_log, register_salt
 from spark_jobs.lake.files.lookups import read_rows
 
 

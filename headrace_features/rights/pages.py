@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from dagster_project.exceptions import CommandError
 from dagster_project.pages import PageAnswer, PageRequest, Pages
-from headrace_features.rights.applying import unfinished_plans
-from headrace_features.rights.register import Entry, entries_of, read_log
+from headrace_features.rights.hits.applying import unfinished_plans
+from headrace_features.rights.register.register import Entry, entries_of, read_log
 
 _MOST: Final = 500
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from headrace_features.rights.register import Scope
+from headrace_features.rights.register.register import Scope
 
 Signal = Literal[
     "robots.txt", "content-signal", "rsl", "tdmrep.json", "tdm-header", "tdm-meta", "ai.txt", "x-robots-tag", "meta"

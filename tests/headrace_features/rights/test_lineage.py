@@ -19,7 +19,7 @@ from pyiceberg.catalog import Catalog
 from dagster_project.cli.run import run
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import PastRun
-from headrace_features.rights import lineage
+from headrace_features.rights.standards import lineage
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
@@ -104,7 +104,7 @@ def test_events_are_valid_and_every_run_that_starts_ends(
 ) -> None:
     """The run, each computation with its tables at their snapshots, and each failed table, in order of time."""
     serde = pytest.importorskip("openlineage.client.serde").Serde
-    from headrace_features.rights.lineage_events import events_of
+    from headrace_features.rights.standards.lineage_events import events_of
 
     past = PastRun(RUN, datetime(2026, 12, 1, tzinfo=UTC), 60.0, "me", "run main", status, failed=failed)
     events = [serde.to_dict(event) for event in events_of(catalogue, past)]

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from headrace_features.rights import command, lists, read_command
-from headrace_features.rights.register import Entry, author_hash, entries, register_salt
+from headrace_features.rights import command
+from headrace_features.rights.register import lists
+from headrace_features.rights.register import read_command
+from headrace_features.rights.register.register import Entry, author_hash, entries, register_salt
 from tests.blender_service.packed_tables import open_lake
 
 Reads = Callable[..., tuple[Result, list[Entry]]]
@@ -139,7 +141,7 @@ def test_tables_are_read_with_the_names_that_lists_use(text: str, ends: str, enc
 
 def canonical(kind: str, value: str) -> str | None:
     """The stored form; None for what is refused."""
-    from headrace_features.rights.subjects import canonical as stored
+    from headrace_features.rights.register.subjects import canonical as stored
     from spark_jobs.exceptions import InputError
 
     try:

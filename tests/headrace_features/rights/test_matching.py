@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_features.rights.matching import Matcher
-from headrace_features.rights.register import Entry, Kind, OptOut, author_hash
-from headrace_features.rights.subjects import canonical
+from headrace_features.rights.hits.matching import Matcher
+from headrace_features.rights.register.register import Entry, Kind, OptOut, author_hash
+from headrace_features.rights.register.subjects import canonical
 
 NOW = datetime(2026, 9, 1, tzinfo=UTC)
 HOSTS = st.lists(st.sampled_from(["a", "b", "www"]), min_size=1, max_size=3).map(

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from headrace_features.rights import named
-from headrace_features.rights.matching import Matcher
-from headrace_features.rights.permission import RegisterOptOuts
-from headrace_features.rights.register import Entry, OptOut, author_hash
+from headrace_features.rights.hits import named
+from headrace_features.rights.hits.matching import Matcher
+from headrace_features.rights.landing.permission import RegisterOptOuts
+from headrace_features.rights.register.register import Entry, OptOut, author_hash
 from spark_jobs.lake.session.catalogue import ensure_table
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, REPOSITORIES
 from tests.blender_service.packed_tables import open_lake

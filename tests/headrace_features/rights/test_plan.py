@@ -15,9 +15,9 @@ from blender_service.blend.store import open_store
 from blender_service.order.offsets import offsets_of
 from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
-from headrace_features.rights.plan import make_plan
-from headrace_features.rights.register import add_entries, decide
-from headrace_features.rights.subjects import opt_outs_of
+from headrace_features.rights.hits.plan import make_plan
+from headrace_features.rights.register.register import add_entries, decide
+from headrace_features.rights.register.subjects import opt_outs_of
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.sources.landing.provenance import PROVENANCE
 from spark_jobs.text.texts import TEXTS

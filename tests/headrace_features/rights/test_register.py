@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.rights_root import current_root
-from headrace_features.rights import command, register
-from headrace_features.rights.merkle import leaf_hash, root_of
-from headrace_features.rights.register import OptOut
-from headrace_features.rights.subjects import canonical, opt_outs_of
+from headrace_features.rights import command
+from headrace_features.rights.register import register
+from headrace_features.rights.register.merkle import leaf_hash, root_of
+from headrace_features.rights.register.register import OptOut
+from headrace_features.rights.register.subjects import canonical, opt_outs_of
 from spark_jobs.exceptions import InputError
 from tests.blender_service.packed_tables import open_lake
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_features.rights.lists import detect
+from headrace_features.rights.register.lists import detect
 from headrace_features.rights.signals import Reservation, strictest
 from headrace_features.rights.signals.ai_txt import read_ai_txt
 from headrace_features.rights.signals.headers import read_headers, read_html

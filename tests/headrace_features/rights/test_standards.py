@@ -18,10 +18,11 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project import standards
 from dagster_project.exceptions import CommandError
-from headrace_features.rights import command, standards_command
-from headrace_features.rights.croissant import WANTED, croissant
-from headrace_features.rights.described import describe
-from headrace_features.rights.spdx import spdx
+from headrace_features.rights import command
+from headrace_features.rights.standards import standards_command
+from headrace_features.rights.standards.croissant import WANTED, croissant
+from headrace_features.rights.standards.described import describe
+from headrace_features.rights.standards.spdx import spdx
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.blender_service.packed_tables import create_packed, open_lake

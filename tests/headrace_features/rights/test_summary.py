@@ -21,10 +21,10 @@ from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.blend_rows import inspect_rows
-from headrace_features.rights.summary import Summary, build, size_range
-from headrace_features.rights.summary_counts import Counts, Rows, blend_counts, in_rows, run_rows
-from headrace_features.rights.summary_facts import DatasetFacts, Named, SummaryFacts, read_facts
-from headrace_features.rights.summary_writing import write
+from headrace_features.rights.summary.summary import Summary, build, size_range
+from headrace_features.rights.summary.summary_counts import Counts, Rows, blend_counts, in_rows, run_rows
+from headrace_features.rights.summary.summary_facts import DatasetFacts, Named, SummaryFacts, read_facts
+from headrace_features.rights.summary.summary_writing import write
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dagster_project.exceptions import CommandError
-from headrace_features.rights.summary_fields import Summary, Value
+from headrace_features.rights.summary.summary_fields import Summary, Value
 
 _TITLE = "Public summary of training content"
 _LAW = "Article 53(1)(d) of Regulation (EU) 2024/1689."

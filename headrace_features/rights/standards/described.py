@@ -17,7 +17,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.counted import documents_that_count
 from dagster_project.inspect.lake.corpus_facts import find_corpus, landed_source, namespaces_with
 from headrace.tables.catalogue import load_table
-from headrace_features.rights.summary_counts import corpus_parts, count, in_windows
+from headrace_features.rights.summary.summary_counts import corpus_parts, count, in_windows
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.sources.licences.expressions import ids_in

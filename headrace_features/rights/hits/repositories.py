@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import GreaterThanOrEqual, NotNull
 
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
-from headrace_features.rights.matching import Matcher, owner_of
+from headrace_features.rights.hits.matching import Matcher, owner_of
 from spark_jobs.lake.files.lookups import EVERYTHING, read_batches, read_rows
 
 Repositories = dict[tuple[str, str], dict[str, tuple[str, str]]]

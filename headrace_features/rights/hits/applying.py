@@ -23,8 +23,8 @@ from pyiceberg.expressions import EqualTo
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
 from headrace.tables.generations import successors
-from headrace_features.rights.plan import Plan
-from headrace_features.rights.register import Entry, note_excision
+from headrace_features.rights.hits.plan import Plan
+from headrace_features.rights.register.register import Entry, note_excision
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, EXCISE, note_acts

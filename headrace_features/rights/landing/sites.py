@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from headrace_features.rights.answers import State, answer_row
+from headrace_features.rights.landing.answers import State, answer_row
 from headrace_features.rights.signals import Reservation, strictest
 from headrace_features.rights.signals.ai_txt import AiTxt, read_ai_txt
 from headrace_features.rights.signals.headers import read_headers, read_html

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 
-from headrace_features.rights.register import Kind, OptOut, Scope, author_hash, register_salt
+from headrace_features.rights.register.register import Kind, OptOut, Scope, author_hash, register_salt
 from spark_jobs.exceptions import InputError
 
 _HEX = re.compile(r"[0-9a-f]{64}")

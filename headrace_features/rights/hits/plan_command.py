@@ -11,7 +11,7 @@ from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
 
 if TYPE_CHECKING:
-    from headrace_features.rights.plan import Plan
+    from headrace_features.rights.hits.plan import Plan
 
 _SHOWN = 20
 
@@ -25,7 +25,7 @@ def plan(entry_ids: tuple[str, ...], every: bool, as_json: bool) -> None:
 
     By default all entries that wait. Nothing is changed.
     """
-    from headrace_features.rights.plan import make_plan
+    from headrace_features.rights.hits.plan import make_plan
 
     planned = make_plan(lake_catalogue(), entry_ids, every)
     if as_json:
@@ -44,8 +44,8 @@ def apply(entry_ids: tuple[str, ...], every: bool, yes: bool) -> None:
 
     By default all entries that wait. A command that was killed is finished by the same one.
     """
-    from headrace_features.rights.applying import apply_plan
-    from headrace_features.rights.plan import make_plan
+    from headrace_features.rights.hits.applying import apply_plan
+    from headrace_features.rights.hits.plan import make_plan
 
     lake = open_lake(run_id_of("rights apply"))
     planned = make_plan(lake.catalogue, entry_ids, every)

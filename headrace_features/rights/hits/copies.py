@@ -24,7 +24,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression, GreaterThanOrEqual
 
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
-from headrace_features.rights.named import Hits, Reached, rows_among
+from headrace_features.rights.hits.named import Hits, Reached, rows_among
 from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.lake.files.lookups import EVERYTHING, read_batches
 from spark_jobs.sources.landing.derivations import derivations, descendants, staying

@@ -23,8 +23,8 @@ from pyiceberg.catalog import Catalog
 
 from headrace.tables.catalogue import load_table, metadata_locations
 from headrace.tables.rights_root import OPT_OUTS, ROOT_PROPERTY, current_root
-from headrace_features.rights.merkle import leaf_hash, prefix_roots
-from headrace_features.rights.register import ROOTS, leaf_bytes, read_log, roots
+from headrace_features.rights.register.merkle import leaf_hash, prefix_roots
+from headrace_features.rights.register.register import ROOTS, leaf_bytes, read_log, roots
 
 
 class StatedRoot(NamedTuple):

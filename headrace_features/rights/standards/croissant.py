@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from headrace_features.rights.described import Described
+from headrace_features.rights.standards.described import Described
 
 CONFORMS_TO: Final = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 WANTED: Final = ("url", "creator", "datePublished", "citeAs", "version")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Set
 
 from pyiceberg.catalog import Catalog
 
-from headrace_features.rights.matching import Matcher
+from headrace_features.rights.hits.matching import Matcher
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.sources.config.source_config import GitSource

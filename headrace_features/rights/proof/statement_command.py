@@ -16,7 +16,7 @@ from dagster_project.project.loading import lake_catalogue
 @JSON
 def verify(as_json: bool) -> None:
     """Check that no row of the register was changed, removed or inserted late: rows, their root, its copies."""
-    from headrace_features.rights.verify import Log
+    from headrace_features.rights.proof.verify import Log
 
     log = Log.read(lake_catalogue())
     faults = list(log.faults())
@@ -49,8 +49,8 @@ def statement(name: str, output: Path | None, as_json: bool) -> None:
 
     Windows are looked through now. A .json is checked by examples/verify_statement.py, a .html is for people.
     """
-    from headrace_features.rights.statement import statement_of
-    from headrace_features.rights.statement_page import page_of
+    from headrace_features.rights.proof.statement import statement_of
+    from headrace_features.rights.proof.statement_page import page_of
 
     if output is not None and output.suffix not in (".json", ".html"):
         raise CommandError(f"rights statement: {output} is neither .json nor .html; name such a file")
@@ -76,12 +76,12 @@ def statement(name: str, output: Path | None, as_json: bool) -> None:
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="a file; by default printed")
 def lineage(run_id: str, output: Path | None) -> None:
     """Write the OpenLineage events of a run, a line each; after `headrace run` they are sent where that is set."""
-    from headrace_features.rights.lineage import find_past
+    from headrace_features.rights.standards.lineage import find_past
 
     try:
         from openlineage.client.serde import Serde
 
-        from headrace_features.rights.lineage_events import events_of
+        from headrace_features.rights.standards.lineage_events import events_of
     except ImportError as error:
         raise CommandError("rights lineage: pip install 'headrace[lineage]', which brings OpenLineage") from error
     catalogue = lake_catalogue()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace_features.rights.register import KINDS
+from headrace_features.rights.register.register import KINDS
 from headrace_features.rights.signals import Reservation, shown, utf_8
 from headrace_features.rights.signals.ai_txt import read_ai_txt
 from headrace_features.rights.signals.robots import Pattern, read_robots

@@ -18,9 +18,9 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from headrace.tables.quarantine import is_quarantine
-from headrace_features.rights.git_authors import paths_of_authors
-from headrace_features.rights.matching import ADDRESSES, AUTHORS, BEGINNING, Matcher, url_host
-from headrace_features.rights.repositories import Repositories, reached_repositories, repository_names
+from headrace_features.rights.hits.git_authors import paths_of_authors
+from headrace_features.rights.hits.matching import ADDRESSES, AUTHORS, BEGINNING, Matcher, url_host
+from headrace_features.rights.hits.repositories import Repositories, reached_repositories, repository_names
 from spark_jobs.lake.files.lookups import read_batches
 
 _HOST = rf"{BEGINNING}(?:[^/?#@]*@)?(?P<host>\[[^\]]*\]|[^/?#:]*)"

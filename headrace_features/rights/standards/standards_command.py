@@ -25,9 +25,9 @@ OUTPUT = click.option(
 @OUTPUT
 def croissant(name: str, stated: tuple[str, ...], hashes_files: bool, output: Path | None) -> None:
     """Write the Croissant 1.1 of NAME, a dataset, corpus or packed table (`first.packed_2048`)."""
-    from headrace_features.rights.croissant import WANTED
-    from headrace_features.rights.croissant import croissant as make
-    from headrace_features.rights.described import describe
+    from headrace_features.rights.standards.croissant import WANTED
+    from headrace_features.rights.standards.croissant import croissant as make
+    from headrace_features.rights.standards.described import describe
 
     pairs = dict(part.partition("=")[::2] for part in stated)
     if bad := next((key for key, value in pairs.items() if not key or not value), None):
@@ -45,8 +45,8 @@ def croissant(name: str, stated: tuple[str, ...], hashes_files: bool, output: Pa
 @OUTPUT
 def spdx(name: str, supplier: str | None, output: Path | None) -> None:
     """Write NAME, a dataset, corpus or packed table, in the dataset profile of SPDX 3.0, with documents by licence."""
-    from headrace_features.rights.described import describe
-    from headrace_features.rights.spdx import spdx as make
+    from headrace_features.rights.standards.described import describe
+    from headrace_features.rights.standards.spdx import spdx as make
 
     _write(make(describe(lake_catalogue(), name), supplier, datetime.now(UTC)), output)
 

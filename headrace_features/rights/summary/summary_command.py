@@ -28,8 +28,8 @@ def summary(
     facts: Path | None, output: Path | None, check: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write the public summary of training content (AI Act, Art. 53(1)(d)): counted, stated, or listed as missing."""
-    from headrace_features.rights.summary import build
-    from headrace_features.rights.summary_counts import (
+    from headrace_features.rights.summary.summary import build
+    from headrace_features.rights.summary.summary_counts import (
         Counts,
         Rows,
         blend_counts,
@@ -38,8 +38,8 @@ def summary(
         in_windows,
         run_rows,
     )
-    from headrace_features.rights.summary_facts import read_facts
-    from headrace_features.rights.summary_writing import markdown, write
+    from headrace_features.rights.summary.summary_facts import read_facts
+    from headrace_features.rights.summary.summary_writing import markdown, write
 
     if sum(name is not None for name in (run, blend, corpus)) != 1:
         raise CommandError("rights summary: name one of --run, --blend and --corpus")

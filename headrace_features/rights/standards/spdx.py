@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headrace_features.rights.described import Described
+from headrace_features.rights.standards.described import Described
 from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in
 
 CONTEXT: Final = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"

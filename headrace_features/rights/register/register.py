@@ -28,7 +28,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table as IcebergTable
 
 from headrace.tables.rights_root import OPT_OUTS, ROOT_PROPERTY
-from headrace_features.rights.merkle import leaf_hash, root_of
+from headrace_features.rights.register.merkle import leaf_hash, root_of
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows

@@ -38,7 +38,7 @@ def send_runs(run_ids: Collection[str]) -> None:
     try:
         from openlineage.client import OpenLineageClient
 
-        from headrace_features.rights.lineage_events import events_of
+        from headrace_features.rights.standards.lineage_events import events_of
 
         client, catalogue = OpenLineageClient(), lake_catalogue()
         for event in (event for run_id in run_ids for event in events_of(catalogue, find_past(catalogue, run_id))):

@@ -18,8 +18,8 @@ from spark_jobs.exceptions import InputError
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from headrace_features.rights.lists import Row
-    from headrace_features.rights.register import OptOut
+    from headrace_features.rights.register.lists import Row
+    from headrace_features.rights.register.register import OptOut
 
 FORMATS = ("auto", "csv", "bigcode", "robots", "rsl", "tdmrep", "ai_txt")
 _SHOWN = 20
@@ -39,9 +39,9 @@ def read(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Enter the opt-outs of FILE; a bad row is named with its line and stops no other. Status 2 if none is good."""
-    from headrace_features.rights import lists
-    from headrace_features.rights.register import add_entries
-    from headrace_features.rights.subjects import canonical_url
+    from headrace_features.rights.register import lists
+    from headrace_features.rights.register.register import add_entries
+    from headrace_features.rights.register.subjects import canonical_url
 
     data = file.read_bytes()
     form = lists.detect(file.name, data) if form == "auto" else form
@@ -77,8 +77,8 @@ def _opt_outs(
     catalogue: Catalog, rows: Iterable[Row], asker: str, scope: str, request: str
 ) -> tuple[list[OptOut], list[tuple[int, str]]]:
     """The opt-outs of rows, and what is wrong with the others by line."""
-    from headrace_features.rights.register import register_salt
-    from headrace_features.rights.subjects import opt_outs_of
+    from headrace_features.rights.register.register import register_salt
+    from headrace_features.rights.register.subjects import opt_outs_of
 
     opt_outs: dict[str, OptOut] = {}
     faults = []

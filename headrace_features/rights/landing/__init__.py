@@ -1,0 +1,1 @@
+"""What opt-outs and sites say while an increment lands: the entry point of `permissions`."""

@@ -1,0 +1,1 @@
+"""A dataset, corpus or packed table in Croissant and SPDX, runs in OpenLineage."""

@@ -1,0 +1,1 @@
+"""The public summary of training content: counted, stated, or listed as missing."""

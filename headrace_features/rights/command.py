@@ -11,9 +11,9 @@ from dagster_project.cli.output import JSON, print_json, print_table, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
 from headrace_features.rights.hits.plan_command import apply, plan
+from headrace_features.rights.proof.statement_command import lineage, statement, verify
 from headrace_features.rights.register.read_command import read
 from headrace_features.rights.standards.standards_command import croissant, spdx
-from headrace_features.rights.proof.statement_command import lineage, statement, verify
 from headrace_features.rights.summary.summary_command import summary
 
 if TYPE_CHECKING:

@@ -24,10 +24,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, Or
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -71,6 +68,7 @@ from spark_jobs.packing.generations import (
 )
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
+from spark_jobs.packing.windows.assemble import is_filled_or_empty
 from spark_jobs.packing.windows.close_up import excise_windows
 from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
@@ -341,14 +339,6 @@ def excised_table(dataset: str, window_tokens: int, *more: bool) -> Table:
         functools.partial(is_filled_or_empty, window_tokens=window_tokens),
     )
     return replace(declared, checks=(*others, filled), key=(), proofs=())
-
-
-def is_filled_or_empty(rows: pa.RecordBatch, window_tokens: int) -> npt.NDArray[np.bool_]:
-    """(N,) whether each row passes the check `filled_window` after an excision."""
-    counts = rows.column("token_count").to_numpy()
-    segments = pc.list_value_length(rows.column("segments")).to_numpy()
-    passes: npt.NDArray[np.bool_] = (counts >= 0) & (counts <= window_tokens) & ((segments == 0) == (counts == 0))
-    return passes
 
 
 def _rewritten(

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from headrace_features.rights.register.register import Entry, Kind, author_hash
-from headrace_features.rights.signals.robots import path_of
 from headrace_features.rights.register.subjects import canonical_host, canonical_url
+from headrace_features.rights.signals.robots import path_of
 from spark_jobs.exceptions import InputError
 
 ADDRESSES: Final = ("url", "source_url", "link", "permalink", "warc_target_uri")

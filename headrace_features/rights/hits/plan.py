@@ -17,8 +17,8 @@ from dagster_project.inspect.documents.window_reads import BlendReads, reads_of_
 from headrace_features.rights.hits.copies import follow_copies
 from headrace_features.rights.hits.matching import Matcher
 from headrace_features.rights.hits.named import Hits, Reached, facts_of, named_documents
-from headrace_features.rights.register.register import Entry, entries, register_salt
 from headrace_features.rights.hits.served import Served, served_texts, served_windows
+from headrace_features.rights.register.register import Entry, entries, register_salt
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.excisions import excised_documents

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace_features.rights.landing.answers import keep_answers
 from headrace_features.rights.hits.matching import Matcher
-from headrace_features.rights.register.register import Entry, entries, register_salt
+from headrace_features.rights.landing.answers import keep_answers
 from headrace_features.rights.landing.sites import HostSite
+from headrace_features.rights.register.register import Entry, entries, register_salt
 from spark_jobs.sources.config.permissions import Permission, refusal_of
 from spark_jobs.sources.refusals import Refusal
 

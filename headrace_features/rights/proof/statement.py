@@ -26,12 +26,12 @@ from headrace.tables.generations import successors
 from headrace.tables.rights_root import OPT_OUTS
 from headrace_features.rights.hits.copies import follow_copies
 from headrace_features.rights.hits.matching import Matcher
-from headrace_features.rights.register.merkle import audit_path
 from headrace_features.rights.hits.named import named_documents
 from headrace_features.rights.hits.plan import entries_named
-from headrace_features.rights.register.register import ROOTS, Entry, entries_of, leaf_bytes, register_salt, written
 from headrace_features.rights.hits.served import Served, served_texts, served_windows
 from headrace_features.rights.proof.verify import Log
+from headrace_features.rights.register.merkle import audit_path
+from headrace_features.rights.register.register import ROOTS, Entry, entries_of, leaf_bytes, register_salt, written
 from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents
 
 FORMAT: Final = "headrace-rights-statement/1"

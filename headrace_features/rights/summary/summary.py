@@ -20,7 +20,13 @@ from pyiceberg.expressions import And, EqualTo
 from dagster_project.inspect.lake.corpus_facts import landed_source, namespaces_with
 from headrace_features.rights.register.register import entries
 from headrace_features.rights.summary.summary_counts import Counts
-from headrace_features.rights.summary.summary_facts import KNOWN_SECTIONS, DatasetFacts, Section, SummaryFacts, check_datasets
+from headrace_features.rights.summary.summary_facts import (
+    KNOWN_SECTIONS,
+    DatasetFacts,
+    Section,
+    SummaryFacts,
+    check_datasets,
+)
 from headrace_features.rights.summary.summary_fields import Part, Summary, Value, missing, rows_of, stated, yes_or_no
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger

@@ -225,6 +225,14 @@ def is_filled(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     return is_full
 
 
+def is_filled_or_empty(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
+    """(N,) the same after an excision, which may leave a window without tokens and segments."""
+    counts = rows.column("token_count").to_numpy()
+    segments = pc.list_value_length(rows.column("segments")).to_numpy()
+    is_empty: BoolArray = (counts == 0) & (segments == 0)
+    return is_filled(rows, window_tokens) | is_empty
+
+
 def segments_fill(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `segments_fill_the_window`."""
     lists = rows.column("segments")

@@ -14,8 +14,8 @@ from dagster_project.cli import run_command
 from dagster_project.project.loading import open_lake
 from headrace_features.rights.hits import applying
 from headrace_features.rights.hits.plan import make_plan
-from headrace_features.rights.register.register import Entry, add_entries, entries, read_log
 from headrace_features.rights.proof.statement import statement_of
+from headrace_features.rights.register.register import Entry, add_entries, entries, read_log
 from headrace_features.rights.register.subjects import opt_outs_of
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE

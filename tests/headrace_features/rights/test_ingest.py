@@ -16,8 +16,8 @@ from pyiceberg.catalog import Catalog
 
 from headrace_features.apis import site_asking
 from headrace_features.apis.fetch import fetch_source
-from headrace_features.rights.register import register
 from headrace_features.rights.landing.answers import ANSWERS, answer_row, keep_answers
+from headrace_features.rights.register import register
 from headrace_features.rights.register.register import OptOut
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.binding import Binding

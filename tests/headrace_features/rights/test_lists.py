@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from headrace_features.rights import command
-from headrace_features.rights.register import lists
-from headrace_features.rights.register import read_command
+from headrace_features.rights.register import lists, read_command
 from headrace_features.rights.register.register import Entry, author_hash, entries, register_salt
 from tests.blender_service.packed_tables import open_lake
 

@@ -18,8 +18,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.lake.automation_health import AutomationHealth
 from dagster_project.inspect.notices import noticed_findings, waiting_work
-from headrace_features.rights.pages import opt_out, opt_outs
 from headrace_features.rights.hits.plan import make_plan
+from headrace_features.rights.pages import opt_out, opt_outs
 from headrace_features.rights.register.register import add_entries, decide, entries, note_excision
 from headrace_features.rights.register.subjects import opt_outs_of
 from tests.headrace_features.rights.planted import doc_id_of, make

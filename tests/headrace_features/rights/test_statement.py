@@ -26,11 +26,11 @@ from blender_service.server.blender import Blender
 from blender_service.tables.text_packing import TextRule
 from dagster_project.exceptions import CheckFailedError, CommandError
 from headrace.tables.rights_root import OPT_OUTS, ROOT_PROPERTY
+from headrace_features.rights.proof.statement import statement_of
+from headrace_features.rights.proof.statement_page import page_of
 from headrace_features.rights.register import register
 from headrace_features.rights.register.merkle import leaf_hash, root_of
 from headrace_features.rights.register.register import OptOut
-from headrace_features.rights.proof.statement import statement_of
-from headrace_features.rights.proof.statement_page import page_of
 from spark_jobs.lake.plan.excisions import EXCISIONS, record_excisions
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.rights_root import ROOT_PROPERTY, current_root
+from headrace_features.rights.proof.verify import Log
 from headrace_features.rights.register import register
 from headrace_features.rights.register.merkle import audit_path, leaf_hash, prefix_roots, root_of
 from headrace_features.rights.register.register import OptOut
-from headrace_features.rights.proof.verify import Log
 from tests.blender_service.packed_tables import create_packed, open_lake
 
 Tamper = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]

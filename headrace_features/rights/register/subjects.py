@@ -15,12 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog
 
 from headrace_features.rights.register.register import Kind, OptOut, Scope, author_hash, register_salt
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.opening.destinations import ascii_host
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY_ADDRESS = re.compile(r"(?i)https?://[^/]+/([^/?#]+)/([^/?#]+?)(?:\.git)?(?:[/?#].*)?\Z")
@@ -55,9 +56,8 @@ def canonical_host(host: str) -> str:
     Raises:
         InputError: it is no name of a host.
     """
-    name = host.removeprefix("*.").rstrip(".").lower()
     try:
-        name = name if name.isascii() else name.encode("idna").decode()
+        name = ascii_host(unquote(host).removeprefix("*.").rstrip("."))
     except UnicodeError:
         name = ""
     if not name or not re.fullmatch(r"[a-z0-9_.:\[\]-]+", name) or "/" in host:

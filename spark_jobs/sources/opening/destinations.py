@@ -161,8 +161,26 @@ def _bare(host: str) -> str:
     """A host in the one form for comparisons: ASCII, as a name server is asked for it."""
     bare = host.lower().strip("[]")
     with contextlib.suppress(UnicodeError):  # a name that no server can have is compared as it is
-        bare = bare.encode("idna").decode()
+        bare = ascii_host(bare)
     return bare.rstrip(".")
+
+
+def ascii_host(host: str) -> str:
+    """A host as a name server is asked for it: IDNA 2008 as UTS 46 maps to it, which browsers and clients speak.
+
+    Python's own codec is IDNA 2003, which asks for strasse.example where straße.example is meant. It is taken for names
+    that the newer standard has not and servers have all the same, as with an underscore or a snowman.
+
+    Raises:
+        UnicodeError: no server can have the name.
+    """
+    if host.isascii():
+        return host.lower()
+    import idna  # here, since hardly any host needs it
+
+    with contextlib.suppress(idna.IDNAError):
+        return idna.encode(host, uts46=True).decode()
+    return host.encode("idna").decode()
 
 
 def _number(bare: str) -> str | None:

@@ -24,7 +24,7 @@ from tests.blender_service.packed_tables import open_lake
 SALT, NOW = "salt", datetime(2026, 11, 1, tzinfo=UTC)
 ADDRESSES = (
     "https://a.example/x", "http://www.a.example:8080/y?z=1", "https://b.example/", "ftp://a.example/x",
-    "\u3000https://a.example/x", "\x0bHTTPS://b.example", "\ufeffhttp://x@a.example/x\xa0",
+    "https://%62.example/y", "\u3000https://a.example/x", "\x0bHTTPS://b.example", "\ufeffhttp://x@a.example/x\xa0",
 )  # fmt: skip
 NAMES = ("Ann Lee", "Lee, Ann <ann@b.example>; Bob", "Cy")
 VALUES = {

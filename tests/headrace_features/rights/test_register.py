@@ -98,6 +98,13 @@ def test_the_command_takes_every_kind() -> None:
     [
         ("domain", "Example.ORG.", "example.org"),
         ("domain", "*.bücher.example", "xn--bcher-kva.example"),
+        ("domain", "STRAẞE.example", "xn--strae-oqa.example"),
+        ("domain", "ߒߞߏ.example", "xn--qsbf0b.example"),
+        ("domain", "βόλος.com", "xn--nxasmm1c.com"),
+        ("domain", "Faß.de", "xn--fa-hia.de"),
+        ("domain", "نامه\u200cای.com", "xn--mgba3gch31f060k.com"),
+        ("domain", "mein_büro.example", "xn--mein_bro-c6a.example"),
+        ("url_prefix", "https://b%C3%BCcher.example/%C3%BC", "https://xn--bcher-kva.example/%C3%BC"),
         ("url_prefix", "HTTPS://u:p@Example.org:443", "https://example.org/"),
         ("url_prefix", "http://example.org:8080/A?b=1#c", "http://example.org:8080/A?b=1"),
         ("sha256", "SHA256:" + "AB" * 32, "ab" * 32),

@@ -178,6 +178,7 @@ def test_no_form_of_a_private_address_is_a_destination() -> None:
     Destinations.of([]).require("https", "www.example.org", None)
     Destinations.of(["http://localhost:8000/v1"], ["10.0.0.1"]).require("http", "localhost", 8000)
     Destinations.of(["http://localhost:8000/v1"], ["10.0.0.1"]).require("https", "10.0.0.1", None)
+    Destinations.of([], ["straße.intranet"]).require("https", "xn--strae-oqa.intranet", None)  # as clients ask for it
     with pytest.raises(ForbiddenAddressError):  # another port is another service
         Destinations.of(["http://localhost:8000/v1"]).require("http", "localhost", 6379)
 
